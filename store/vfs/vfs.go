@@ -7,9 +7,15 @@
 package vfs
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 )
+
+// ErrLocked means that somebody else, in this process or another, holds the lock.
+var ErrLocked = errors.New("locked by another process")
 
 // FS is a tree of files. Names are paths as package os takes them. Implementations are safe
 // for concurrent use.
@@ -47,11 +53,41 @@ type File interface {
 	Name() string
 	Size() (int64, error)
 	Truncate(size int64) error
-	// Preallocate makes the file size bytes long with blocks that are allocated *and written* (zeros), so that later
-	// overwrites change no file-system metadata and Datasync need not write any. It does not sync.
+	// Preallocate makes the file at least size bytes long. What it adds are zeros in blocks that are allocated *and
+	// written*, so that later overwrites change no file-system metadata and Datasync need not write any; what the
+	// file holds already stays. It does not sync. When it fails, the file may be longer than before.
 	Preallocate(size int64) error
 	// Datasync makes the file's bytes and size durable (fdatasync).
 	Datasync() error
 	// Sync is Datasync and all other metadata (fsync).
 	Sync() error
+}
+
+// MkdirAll makes the directory name and its parents with f, and makes the names of those that were missing durable.
+func MkdirAll(f FS, name string, perm fs.FileMode) error {
+	var parents []string // of the missing ones, the deepest first
+	for dir := filepath.Clean(name); ; {
+		_, err := f.Stat(dir)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("make directory %s: %w", name, err)
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			break
+		}
+		parents = append(parents, parent)
+		dir = parent
+	}
+	if err := f.MkdirAll(name, perm); err != nil {
+		return fmt.Errorf("make directory %s: %w", name, err)
+	}
+	for _, parent := range parents {
+		if err := f.SyncDir(parent); err != nil {
+			return fmt.Errorf("make directory %s: %w", name, err)
+		}
+	}
+	return nil
 }

@@ -1,0 +1,30 @@
+package vfs
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+func datasync(fd uintptr) error {
+	for {
+		if err := unix.Fdatasync(int(fd)); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// allocate takes the blocks without changing the size: a crash in the middle then leaves a file that is short, not
+// one that looks done and has blocks that were never written. A file system that cannot do it is no error.
+func allocate(fd uintptr, pos, n int64) error {
+	for {
+		err := unix.Fallocate(int(fd), unix.FALLOC_FL_KEEP_SIZE, pos, n)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+			return nil
+		}
+		return err
+	}
+}
