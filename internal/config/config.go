@@ -1,0 +1,133 @@
+// Package config is the one place where edgemq's settings come together: defaults, a YAML file,
+// environment variables EDGEMQ_… and command line flags, the later ones winning.
+//
+// The table in keys.go is the reference: each row is a key with its default, the values it may
+// take, and its documentation. config.yaml is written from it (go test ./internal/config -update).
+// Whatever does not match the table is refused by name, with the place it came from.
+package config
+
+import (
+	"time"
+)
+
+// Config is everything that can be set. The table in keys.go documents each field.
+type Config struct {
+	Listeners []Listener
+	Data      string
+	Auth      Auth
+	Log       Log
+	Store     Store
+	Retention Retention
+	Session   Session
+	Queue     QueueDefaults
+	Queues    []Queue
+	Limits    Limits
+	MQTT      MQTT
+}
+
+// Listener is one address that clients connect to.
+type Listener struct {
+	Name           string
+	Type           string
+	Address        string
+	MaxConnections int
+}
+
+// Auth says who may connect.
+type Auth struct {
+	Anonymous string // AnonymousLoopback, AnonymousTrue or AnonymousFalse
+}
+
+// The values of Auth.Anonymous.
+const (
+	AnonymousLoopback = "loopback"
+	AnonymousTrue     = "true"
+	AnonymousFalse    = "false"
+)
+
+// Log says what is logged and how.
+type Log struct {
+	Level  string
+	Format string
+}
+
+// Store holds the settings of the durable store.
+type Store struct {
+	Sync               string
+	SyncInterval       time.Duration
+	JournalFile        int64
+	CheckpointBytes    int64
+	CheckpointInterval time.Duration
+	SegmentBytes       int64
+	SharedBelow        int64
+	TailBytes          int64
+	CacheBytes         int64
+	MinFree            int64
+	QoS0               bool
+	Exclude            []string
+}
+
+// Retention says when stored messages are deleted.
+type Retention struct {
+	Age    time.Duration
+	Bytes  int64
+	Topics []TopicRetention
+}
+
+// TopicRetention is the age limit of the topics that match Filter.
+type TopicRetention struct {
+	Filter string
+	Age    time.Duration
+}
+
+// Session holds the settings of clients' sessions.
+type Session struct {
+	MaxExpiry   time.Duration
+	V3Expiry    time.Duration
+	Window      int
+	WindowBytes int64
+	MaxLag      Lag
+}
+
+// Lag is how far a clean session may fall behind.
+type Lag struct {
+	Bytes int64
+	Time  time.Duration
+}
+
+// QueueDefaults hold for all queues.
+type QueueDefaults struct {
+	AutoCreate bool
+}
+
+// Queue is a queue that exists from the start, and what it is bound to.
+type Queue struct {
+	Name   string
+	Topics []string
+}
+
+// Limits bound what one client may use.
+type Limits struct {
+	ConnectTimeout time.Duration
+	MaxPacket      int64
+	MaxTopicLevels int
+	MaxTopicBytes  int
+	ReceiveMaximum int
+	KeepAliveMax   time.Duration
+	MaxConnections int
+	WriteBuffer    int64
+}
+
+// MQTT holds what the protocol leaves open.
+type MQTT struct {
+	MinVersion string
+}
+
+// Default returns the settings that hold where nothing else is said.
+func Default() *Config {
+	c, err := Load(Source{Env: []string{}})
+	if err != nil {
+		panic("config: the defaults are not valid: " + err.Error()) // a test loads them
+	}
+	return c
+}

@@ -1,0 +1,319 @@
+package config
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "rewrite config.yaml from the table of keys")
+
+const reference = "../../config.yaml"
+
+// config.yaml is what Write makes of the defaults: every key, each with its default.
+func TestReferenceFileIsTheTable(t *testing.T) {
+	var want bytes.Buffer
+	if err := Default().Write(&want, true); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(reference, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("config.yaml differs from the table of keys: go test ./internal/config -update")
+	}
+}
+
+// What the file says is read back as the defaults, so the file cannot mislead.
+func TestReferenceFileHoldsTheDefaults(t *testing.T) {
+	b, err := os.ReadFile(reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, problems := parseDocument(reference, b)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	for _, k := range keys {
+		if !doc.has(k.name) {
+			t.Errorf("%s is missing in config.yaml", k.name)
+		}
+	}
+	c, err := Load(Source{File: reference, Env: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(c, Default()) {
+		t.Errorf("config.yaml says %+v, the defaults are %+v", c, Default())
+	}
+}
+
+// Every field of Config has its row in the table.
+func TestEveryFieldHasAKey(t *testing.T) {
+	c := &Config{}
+	reached := map[uintptr]string{}
+	for _, k := range keys {
+		reached[reflect.ValueOf(k.field(c)).Pointer()] = k.name
+	}
+	if len(reached) != len(keys) {
+		t.Errorf("%d keys set %d fields", len(keys), len(reached))
+	}
+	var walk func(v reflect.Value, path string)
+	walk = func(v reflect.Value, path string) {
+		for i := range v.NumField() {
+			f, name := v.Field(i), path+v.Type().Field(i).Name
+			if f.Kind() == reflect.Struct {
+				walk(f, name+".")
+				continue
+			}
+			if reached[f.Addr().Pointer()] == "" {
+				t.Errorf("Config.%s has no key", name)
+			}
+		}
+	}
+	walk(reflect.ValueOf(c).Elem(), "")
+}
+
+func TestEveryKeyHasADoc(t *testing.T) {
+	for _, k := range keys {
+		if k.doc == "" || !strings.HasSuffix(k.doc, ".") {
+			t.Errorf("%s: doc %q is not a sentence", k.name, k.doc)
+		}
+		for line := range strings.SplitSeq(k.help(), "\n") {
+			if len(line) > 125 {
+				t.Errorf("%s: doc line of %d bytes", k.name, len(line))
+			}
+		}
+	}
+}
+
+func load(t *testing.T, yaml string, env []string, set ...Setting) (*Config, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "my.yaml")
+	if err := os.WriteFile(file, []byte(yaml), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if env == nil {
+		env = []string{}
+	}
+	c, err := Load(Source{File: file, Env: env, Set: set})
+	if e, ok := AsError(err); ok {
+		for i := range e.Problems {
+			e.Problems[i].Where = strings.ReplaceAll(e.Problems[i].Where, file, "my.yaml")
+		}
+	}
+	return c, err
+}
+
+func TestAccepted(t *testing.T) {
+	tests := []struct {
+		name string
+		yaml string
+		env  []string
+		set  []Setting
+		want func(c *Config)
+	}{
+		{"an empty file", "", nil, nil, func(*Config) {}},
+		{"nothing but comments", "# hello\n", nil, nil, func(*Config) {}},
+		{"a section without settings", "store:\n  # sync: none\n", nil, nil, func(*Config) {}},
+		{"a word", "store: {sync: none}", nil, nil, func(c *Config) { c.Store.Sync = "none" }},
+		{"a word in capitals", "log: {level: DEBUG}", nil, nil, func(c *Config) { c.Log.Level = "debug" }},
+		{"true is a word too", "auth: {anonymous: true}", nil, nil, func(c *Config) { c.Auth.Anonymous = AnonymousTrue }},
+		{"sizes", "store: {journal_file: 32MiB, segment_bytes: 1.5GiB, tail_bytes: 2000000, cache_bytes: 10MB}", nil, nil, func(c *Config) {
+			c.Store.JournalFile, c.Store.SegmentBytes, c.Store.TailBytes, c.Store.CacheBytes = 32<<20, 3<<29, 2000000, 10000000
+		}},
+		{"days", "retention: {age: 1w1d12h}", nil, nil, func(c *Config) { c.Retention.Age = 8*day + 12*time.Hour }},
+		{"the environment wins over the file", "store: {sync: none}", []string{"EDGEMQ_STORE_SYNC=interval"}, nil, func(c *Config) { c.Store.Sync = "interval" }},
+		{"a flag wins over the environment", "store: {sync: none}", []string{"EDGEMQ_STORE_SYNC=interval"}, []Setting{{"store.sync", "always", "--set"}}, func(*Config) {}},
+		{"an empty variable is none", "store: {sync: none}", []string{"EDGEMQ_STORE_SYNC="}, nil, func(c *Config) { c.Store.Sync = "none" }},
+		{"one variable leaves its neighbours", "store: {sync: none, qos0: false}", []string{"EDGEMQ_STORE_SYNC=interval"}, nil, func(c *Config) {
+			c.Store.Sync, c.Store.QoS0 = "interval", false
+		}},
+		{"what Kubernetes sets", "", []string{"EDGEMQ_SERVICE_HOST=10.0.0.1", "EDGEMQ_PORT_1883_TCP=tcp://10.0.0.1:1883", "EDGEMQ_PORT=x", "EDGEMQ_CONFIG=x"}, nil, func(*Config) {}},
+		{"a list from the environment", "", []string{"EDGEMQ_STORE_EXCLUDE=video/#, +/debug"}, nil, func(c *Config) { c.Store.Exclude = []string{"video/#", "+/debug"} }},
+		{"sections from the environment", "", []string{"EDGEMQ_QUEUES=[{name: q, topics: [a/#]}]"}, nil, func(c *Config) {
+			c.Queues = []Queue{{"q", []string{"a/#"}}}
+		}},
+		{"queues", "queues:\n- name: orders\n  topics: [shop/+/order, 'web/#']\n- name: direct\n", nil, nil, func(c *Config) {
+			c.Queues = []Queue{{"orders", []string{"shop/+/order", "web/#"}}, {"direct", []string{}}}
+		}},
+		{"ages by topic", "retention: {age: 30d, topics: [{filter: 'raw/#', age: 1h}, {filter: 'audit/#', age: 0}]}", nil, nil, func(c *Config) {
+			c.Retention.Age, c.Retention.Topics = 30*day, []TopicRetention{{"raw/#", time.Hour}, {"audit/#", 0}}
+		}},
+		{"a listener's defaults", "listeners: [{name: a, address: 'localhost:0'}]", nil, nil, func(c *Config) {
+			c.Listeners = []Listener{{"a", "tcp", "localhost:0", 0}}
+		}},
+		{"from everywhere, if it is said", "listeners: [{name: a, address: ':1883'}]\nauth: {anonymous: true}", nil, nil, func(c *Config) {
+			c.Listeners, c.Auth.Anonymous = []Listener{{"a", "tcp", ":1883", 0}}, AnonymousTrue
+		}},
+		{"an alias", "retention: {age: &a 1h, topics: [{filter: x, age: *a}]}", nil, nil, func(c *Config) {
+			c.Retention.Age, c.Retention.Topics = time.Hour, []TopicRetention{{"x", time.Hour}}
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := load(t, tt.yaml, tt.env, tt.set...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := Default()
+			tt.want(want)
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+			// What Write writes means the same, with and without docs.
+			for _, docs := range []bool{false, true} {
+				var b bytes.Buffer
+				if err := got.Write(&b, docs); err != nil {
+					t.Fatal(err)
+				}
+				again, err := load(t, b.String(), nil)
+				if err != nil || !reflect.DeepEqual(again, got) {
+					t.Errorf("written and read again: %+v, %v\n%s", again, err, b.String())
+				}
+			}
+		})
+	}
+}
+
+func TestRefused(t *testing.T) {
+	tests := []struct {
+		name string
+		yaml string
+		env  []string
+		set  []Setting
+		want string
+	}{
+		{"a mistyped key", "store:\n  sinc: always\n", nil, nil, "my.yaml:2: store.sinc: there is no such key; is store.sync meant?"},
+		{"a key in the wrong section", "sync: none\n", nil, nil, "my.yaml:1: sync: there is no such key; is store.sync meant?"},
+		{"a mistyped section", "stroe: {sync: none}\n", nil, nil, "my.yaml:1: stroe: there is no such key; is store meant?"},
+		{"a key like nothing", "frobnicate_the_widget: 1\n", nil, nil, "my.yaml:1: frobnicate_the_widget: there is no such key"},
+		{"a key in a listener", "listeners:\n- name: a\n  adress: 127.0.0.1:1\n  address: 127.0.0.1:1\n", nil, nil, "my.yaml:3: listeners[0].adress: there is no such key; is address meant?"},
+		{"a wrong word", "\nstore:\n  sync: sometimes\n", nil, nil, `my.yaml:3: store.sync: "sometimes" is not possible: it must be always, interval or none`},
+		{"too small", "limits: {max_packet: 10}\n", nil, nil, `my.yaml:1: limits.max_packet: "10" is not possible: it must be a size from 1KiB to 268435455`},
+		{"too large", "session: {window: 65536}\n", nil, nil, `my.yaml:1: session.window: "65536" is not possible: it must be a whole number from 1 to 65535`},
+		{"negative", "retention: {age: -1s}\n", nil, nil, `my.yaml:1: retention.age: "-1s" is not possible: it must be a duration from 0 to 36500d`},
+		{"no unit", "retention: {age: 10}\n", nil, nil, `my.yaml:1: retention.age: "10" is not possible: it must be a duration from 0 to 36500d`},
+		{"more than an int64", "store: {tail_bytes: 9999999999TiB}\n", nil, nil, `my.yaml:1: store.tail_bytes: "9999999999TiB" is not possible: it must be a size from 1MiB to 64GiB`},
+		{"not a number", "session: {window: many}\n", nil, nil, `my.yaml:1: session.window: "many" is not possible: it must be a whole number from 1 to 65535`},
+		{"a fraction", "session: {window: 1.5}\n", nil, nil, `my.yaml:1: session.window: "1.5" is not possible: it must be a whole number from 1 to 65535`},
+		{"a list for a value", "data: [a]\n", nil, nil, "my.yaml:1: data: a list is not possible: it must be a directory"},
+		{"a section for a value", "store: {sync: {a: b}}\n", nil, nil, "my.yaml:1: store.sync: a section is not possible: it must be always, interval or none"},
+		{"a value for a section", "log: debug\n", nil, nil, "my.yaml:1: log: it is a section, not a value: log.level, log.format"},
+		{"a value for a list", "queues: orders\n", nil, nil, `my.yaml:1: queues: "orders" is not possible: it must be a list of sections with name, topics`},
+		{"nothing", "data:\n", nil, nil, "my.yaml:1: data: it has no value; leave the key out to have its default"},
+		{"empty", "data: ''\n", nil, nil, `my.yaml:1: data: "" is not possible: it is empty; it must be a directory`},
+		{"twice", "data: a\ndata: b\n", nil, nil, "my.yaml:2: data: it is there twice, first on line 1"},
+		{"not YAML", "data: [\n", nil, nil, "my.yaml: line 1: did not find expected node content"},
+		{"not settings", "hello\n", nil, nil, `my.yaml:1: this is not a list of settings like "data: ./data"`},
+		{"no listeners", "listeners: []\n", nil, nil, "my.yaml:1: listeners: there must be at least 1"},
+		{"a listener's type", "listeners:\n- {name: a, address: 'localhost:1', type: udp}\n", nil, nil, `my.yaml:2: listeners[0].type: "udp" is not possible: it must be tcp`},
+		{"a listener without address", "listeners:\n- {name: a}\n", nil, nil, "my.yaml:2: listeners[0]: address is missing: it must be host:port, as in 127.0.0.1:1883"},
+		{"an impossible port", "listeners:\n- name: a\n  address: localhost:70000\n", nil, nil, `my.yaml:3: listeners[0].address: "localhost:70000" is not possible: port "70000" is not from 0 to 65535; it must be host:port, as in 127.0.0.1:1883`},
+		{"a name twice", "queues:\n- name: a\n- name: b\n- name: a\n", nil, nil, `my.yaml:4: queues[2].name: "a" is taken by [0]`},
+		{"a queue's name", "queues: [{name: a b}]\n", nil, nil, `my.yaml:1: queues[0].name: "a b" is not possible: that is not a queue name; it must be 1 to 128 of A-Z a-z 0-9 _ . -`},
+		{"a queue's topics", "queues:\n- name: a\n  topics:\n  - x/#\n  - a/#/b\n", nil, nil, `my.yaml:5: queues[0].topics[1]: "a/#/b" is not possible: # is only possible at the end`},
+		{"a filter", "store: {exclude: [a+]}\n", nil, nil, `my.yaml:1: store.exclude[0]: "a+" is not possible: "a+": # and + stand alone in a level`},
+		{"a special filter", "store: {exclude: [$queue/a]}\n", nil, nil, `my.yaml:1: store.exclude[0]: "$queue/a" is not possible: names that begin with $ are not topics`},
+		{"from everywhere", "listeners:\n- name: a\n  address: :1883\n", nil, nil, "my.yaml:3: listeners[0].address: :1883 can be reached from other machines, and anybody there could connect without a password: set auth.anonymous to true if that is meant, or listen on 127.0.0.1"},
+		{"nobody", "auth: {anonymous: false}\n", nil, nil, "my.yaml:1: auth.anonymous: false means that nobody could connect, since this version knows no passwords yet: set it to loopback or true"},
+		{"packets larger than a group", "limits: {max_packet: 100MiB}\n", nil, nil, "my.yaml:1: limits.max_packet: 100MiB is more than half of store.journal_file (64MiB)"},
+		{"an unknown variable", "", []string{"EDGEMQ_STORE_SINC=none"}, nil, "environment variable EDGEMQ_STORE_SINC: there is no such key; is EDGEMQ_STORE_SYNC meant?"},
+		{"a variable's value", "", []string{"EDGEMQ_STORE_SYNC=maybe"}, nil, `environment variable EDGEMQ_STORE_SYNC: store.sync: "maybe" is not possible: it must be always, interval or none`},
+		{"a variable that is no list", "", []string{"EDGEMQ_QUEUES=orders"}, nil, `environment variable EDGEMQ_QUEUES: queues: "orders" is not possible: it must be a list of sections with name, topics`},
+		{"a flag's value", "", nil, []Setting{{"data", "", "--data"}}, `--data: data: "" is not possible: it is empty; it must be a directory`},
+		{"an unknown flag key", "", nil, []Setting{{"store.synk", "none", "--set"}}, "--set: store.synk: there is no such key; is store.sync meant?"},
+		{
+			"all that is wrong is said", "store: {sync: x}\nlog: {level: y}\n", nil, nil,
+			"my.yaml:2: log.level: \"y\" is not possible: it must be debug, info, warn or error\n" +
+				"my.yaml:1: store.sync: \"x\" is not possible: it must be always, interval or none",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := load(t, tt.yaml, tt.env, tt.set...)
+			if err == nil {
+				t.Fatalf("accepted: %+v", c)
+			}
+			if err.Error() != tt.want {
+				t.Errorf("got  %s\nwant %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestFileNotFound(t *testing.T) {
+	_, err := Load(Source{File: filepath.Join(t.TempDir(), "none.yaml")})
+	if _, ok := AsError(err); err == nil || ok || !os.IsNotExist(unwrap(err)) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func unwrap(err error) error {
+	for {
+		u, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			return err
+		}
+		err = u.Unwrap()
+	}
+}
+
+func FuzzSize(f *testing.F) {
+	for _, s := range []string{"0", "64MiB", "1.5GiB", "10MB", "-1", "1e9", "B", "9223372036854775807"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		n, err := parseSize(s)
+		if err != nil {
+			return
+		}
+		if again, err := parseSize(formatSize(n)); n < 0 || err != nil || again != n {
+			t.Errorf("%q is %d, written %q, read %d, %v", s, n, formatSize(n), again, err)
+		}
+	})
+}
+
+func FuzzDuration(f *testing.F) {
+	for _, s := range []string{"0", "100ms", "1h30m", "7d", "1w2d3h4m5.5s", "-1s", "d", "15250w1d", "106751d23h47m17s"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		d, err := parseDuration(s)
+		if err != nil || d < 0 {
+			return
+		}
+		if again, err := parseDuration(formatDuration(d)); err != nil || again != d {
+			t.Errorf("%q is %d, written %q, read %d, %v", s, d, formatDuration(d), again, err)
+		}
+	})
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add("store: {sync: none}\nqueues: [{name: a, topics: [b]}]")
+	f.Add("a: &a [*a]")
+	f.Fuzz(func(t *testing.T, s string) {
+		c, err := load(t, s, nil)
+		if err != nil {
+			return
+		}
+		var b bytes.Buffer
+		if err := c.Write(&b, false); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := load(t, b.String(), nil); err != nil || !reflect.DeepEqual(again, c) {
+			t.Errorf("written and read again: %+v, %v\n%s", again, err, b.String())
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// document is a YAML file's keys and the lines they stand on. viper has the values; it forgets the lines.
+type document struct {
+	path  string
+	lines map[string]int // "store.sync", "listeners[0].address"
+}
+
+// parseDocument finds the keys of the file and refuses the unknown ones.
+func parseDocument(path string, b []byte) (*document, []Problem) {
+	d := &document{path: path, lines: map[string]int{}}
+	var root yaml.Node
+	if err := yaml.Unmarshal(b, &root); err != nil {
+		return d, []Problem{{Where: path, Message: strings.TrimPrefix(err.Error(), "yaml: ")}}
+	}
+	if len(root.Content) == 0 {
+		return d, nil // an empty file
+	}
+	top := root.Content[0]
+	if top.Kind == yaml.ScalarNode && top.Tag == "!!null" {
+		return d, nil // nothing but comments
+	}
+	if top.Kind != yaml.MappingNode {
+		return d, []Problem{{Where: d.at(top.Line), Message: "this is not a list of settings like \"data: ./data\""}}
+	}
+	return d, d.section(top, "")
+}
+
+func (d *document) at(line int) string { return fmt.Sprintf("%s:%d", d.path, line) }
+
+func (d *document) has(key string) bool { _, ok := d.lines[key]; return ok }
+
+// where finds the line of a path or, failing that, of what it lies in.
+func (d *document) where(path string) string {
+	for {
+		if line, ok := d.lines[path]; ok {
+			return d.at(line)
+		}
+		cut := strings.LastIndexAny(path, ".[")
+		if cut < 0 {
+			return d.path
+		}
+		path = path[:cut]
+	}
+}
+
+// section walks a mapping whose keys are settings or sections of settings.
+func (d *document) section(n *yaml.Node, prefix string) []Problem {
+	var problems []Problem
+	names := keyNames()
+	namesAndSections := withSections(names)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], resolve(n.Content[i+1])
+		path := prefix + k.Value
+		problem := func(message string) {
+			problems = append(problems, Problem{Where: d.at(k.Line), Key: path, Message: message})
+		}
+		isKey := slices.Contains(names, path)
+		isSection := slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, path+".") })
+		switch first, twice := d.lines[path]; {
+		case twice:
+			problem(fmt.Sprintf("it is there twice, first on line %d", first))
+			continue
+		case !isKey && !isSection:
+			problem(unknown(path, namesAndSections))
+			continue
+		}
+		d.lines[path] = k.Line
+		switch null := v.Kind == yaml.ScalarNode && v.Tag == "!!null"; {
+		case null && isSection:
+			// a section whose settings are all commented out
+		case null:
+			problem("it has no value; leave the key out to have its default")
+		case isKey:
+			d.index(v, path)
+		case v.Kind != yaml.MappingNode:
+			problem("it is a section, not a value: " + strings.Join(below(names, path), ", "))
+		default:
+			problems = append(problems, d.section(v, path+".")...)
+		}
+	}
+	return problems
+}
+
+// index notes the lines of what is in a value.
+func (d *document) index(n *yaml.Node, path string) {
+	n = resolve(n)
+	switch n.Kind {
+	case yaml.SequenceNode:
+		for i, item := range n.Content {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			d.lines[at] = item.Line
+			d.index(item, at)
+		}
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			at := path + "." + n.Content[i].Value
+			d.lines[at] = n.Content[i].Line
+			d.index(n.Content[i+1], at)
+		}
+	}
+}
+
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// withSections adds the sections that the names lie in.
+func withSections(names []string) []string {
+	out := slices.Clone(names)
+	for _, name := range names {
+		for i, r := range name {
+			if r == '.' && !slices.Contains(out, name[:i]) {
+				out = append(out, name[:i])
+			}
+		}
+	}
+	return out
+}
+
+func below(names []string, path string) []string {
+	var out []string
+	for _, name := range names {
+		if strings.HasPrefix(name, path+".") {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// unknown says that there is no such key and which one may have been meant.
+func unknown(name string, names []string) string {
+	const message = "there is no such key"
+	if near := nearest(name, names); near != "" {
+		return message + "; is " + near + " meant?"
+	}
+	return message
+}
+
+// nearest is the name a user most likely meant, or "".
+func nearest(name string, names []string) string {
+	last := func(s string) string { return s[strings.LastIndexByte(s, '.')+1:] }
+	best, bestCost := "", len(name)/2+1
+	for _, candidate := range names {
+		cost := distance(strings.ToLower(name), strings.ToLower(candidate))
+		if last(name) == last(candidate) { // the right key in the wrong section
+			cost = min(cost, 1)
+		}
+		if cost < bestCost {
+			best, bestCost = candidate, cost
+		}
+	}
+	return best
+}
+
+// distance is how many letters must change to make a into b (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

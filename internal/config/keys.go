@@ -1,0 +1,240 @@
+package config
+
+import "time"
+
+// key is one setting.
+type key struct {
+	name  string            // path in the YAML file; the environment variable follows from it
+	def   string            // the default, as YAML
+	rule  rule              // what it may be
+	field func(*Config) any // where it goes: a pointer into the Config
+	doc   string
+}
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+	gib = 1 << 30
+	tib = 1 << 40
+
+	day = 24 * time.Hour
+)
+
+// keys is the reference of all settings, in the order of config.yaml.
+var keys = []key{
+	{
+		"listeners", "[{name: tcp, type: tcp, address: '127.0.0.1:1883'}]",
+		list[Listener]{keys: listenerKeys, atLeast: 1, unique: "name"},
+		func(c *Config) any { return &c.Listeners },
+		"Where clients connect. An address other machines can reach needs auth.anonymous: true.",
+	},
+	{
+		"data", "./data", text{want: "a directory", check: notEmpty},
+		func(c *Config) any { return &c.Data },
+		"The data directory. It is created if it does not exist; one broker at a time may use it.",
+	},
+	{
+		"auth.anonymous", "loopback", words{AnonymousLoopback, AnonymousTrue, AnonymousFalse},
+		func(c *Config) any { return &c.Auth.Anonymous },
+		"Who may connect without a password. loopback: anybody, and every listener must be on a loopback\n" +
+			"address. true: anybody, from anywhere the listeners can be reached. false: nobody.",
+	},
+	{
+		"log.level", "info", words{"debug", "info", "warn", "error"},
+		func(c *Config) any { return &c.Log.Level },
+		"The least important lines that are logged.",
+	},
+	{
+		"log.format", "text", words{"text", "json"},
+		func(c *Config) any { return &c.Log.Format },
+		"How log lines look, on standard error.",
+	},
+	{
+		"store.sync", "always", words{"always", "interval", "none"},
+		func(c *Config) any { return &c.Store.Sync },
+		"What a PUBACK means. always: the message is on disk (fdatasync). interval: it has been written and is\n" +
+			"synced within store.sync_interval; a power cut may take back that much, a crash of edgemq nothing.\n" +
+			"none: written, and synced at checkpoints only.",
+	},
+	{
+		"store.sync_interval", "100ms", span{time.Millisecond, time.Minute},
+		func(c *Config) any { return &c.Store.SyncInterval },
+		"How often store.sync: interval syncs.",
+	},
+	{
+		"store.journal_file", "64MiB", size{4 * mib, 4 * gib},
+		func(c *Config) any { return &c.Store.JournalFile },
+		"Size of one journal file. Files are made in advance and used again.",
+	},
+	{
+		"store.checkpoint_bytes", "256MiB", size{4 * mib, 64 * gib},
+		func(c *Config) any { return &c.Store.CheckpointBytes },
+		"Checkpoint after so many bytes of journal. It bounds the work of the next start.",
+	},
+	{
+		"store.checkpoint_interval", "30s", span{time.Second, day},
+		func(c *Config) any { return &c.Store.CheckpointInterval },
+		"And at least this often while anything has changed.",
+	},
+	{
+		"store.segment_bytes", "64MiB", size{mib, 4*gib - mib},
+		func(c *Config) any { return &c.Store.SegmentBytes },
+		"A client's segment file is sealed at this size. Retention deletes whole sealed segments.",
+	},
+	{
+		"store.shared_below", "64KiB", size{1, gib},
+		func(c *Config) any { return &c.Store.SharedBelow },
+		"Clients that have written less and have no persistent session share segment files.",
+	},
+	{
+		"store.tail_bytes", "32MiB", size{mib, 64 * gib},
+		func(c *Config) any { return &c.Store.TailBytes },
+		"The newest messages kept in memory for consumers that keep up.",
+	},
+	{
+		"store.cache_bytes", "32MiB", size{mib, 64 * gib},
+		func(c *Config) any { return &c.Store.CacheBytes },
+		"Cache of blocks read from disk, shared by all consumers that have fallen behind.",
+	},
+	{
+		"store.min_free", "64MiB", size{mib, 64 * tib},
+		func(c *Config) any { return &c.Store.MinFree },
+		"With less free disk space than this, publishes of QoS 1 and 2 are refused until there is room.\n" +
+			"Consumers go on.",
+	},
+	{
+		"store.qos0", "true", boolean{},
+		func(c *Config) any { return &c.Store.QoS0 },
+		"Store QoS 0 messages too (they never wait for the disk). false: they go to live subscribers only.",
+	},
+	{
+		"store.exclude", "[]", texts{want: "topic filters", check: checkFilter},
+		func(c *Config) any { return &c.Store.Exclude },
+		"Topic filters that nobody wants kept: what matches goes to live subscribers only, at any QoS.",
+	},
+	{
+		"retention.age", "0", span{0, 100 * 365 * day},
+		func(c *Config) any { return &c.Retention.Age },
+		"Delete messages older than this. 0 keeps them. What a queue or a persistent session has yet to\n" +
+			"deliver is kept in any case.",
+	},
+	{
+		"retention.bytes", "0", size{0, 1 << 60},
+		func(c *Config) any { return &c.Retention.Bytes },
+		"Delete the oldest messages when segments hold more bytes than this. 0 keeps them.",
+	},
+	{
+		"retention.topics", "[]", list[TopicRetention]{keys: topicRetentionKeys},
+		func(c *Config) any { return &c.Retention.Topics },
+		"Ages for topics that differ from retention.age; the first filter that matches counts. age: 0 keeps.",
+	},
+	{
+		"session.max_expiry", "0", span{0, maxExpiry},
+		func(c *Config) any { return &c.Session.MaxExpiry },
+		"The longest session expiry a client may have. 0: what it asks for. Longer wishes are shortened, and\n" +
+			"the CONNACK says so.",
+	},
+	{
+		"session.v3_expiry", "0", span{0, maxExpiry},
+		func(c *Config) any { return &c.Session.V3Expiry },
+		"How long an MQTT 3.1.1 session with clean session = 0 is kept while offline. 0: for ever.",
+	},
+	{
+		"session.window", "1024", number{1, 65535},
+		func(c *Config) any { return &c.Session.Window },
+		"Messages in flight to a client that does not say what it can hold (MQTT 3.1.1, or no Receive Maximum).",
+	},
+	{
+		"session.window_bytes", "8MiB", size{64 * kib, 4 * gib},
+		func(c *Config) any { return &c.Session.WindowBytes },
+		"Bytes in flight to one client.",
+	},
+	{
+		"session.max_lag.bytes", "256MiB", size{0, 1 << 60},
+		func(c *Config) any { return &c.Session.MaxLag.Bytes },
+		"How far a clean session may fall behind before it skips to now (QoS 0) or is disconnected (QoS 1, 2).\n" +
+			"0: no bound. Persistent sessions and queues are never cut off.",
+	},
+	{
+		"session.max_lag.time", "0", span{0, 365 * day},
+		func(c *Config) any { return &c.Session.MaxLag.Time },
+		"The same by the age of the oldest message not yet sent. 0: no bound.",
+	},
+	{
+		"queue.auto_create", "true", boolean{},
+		func(c *Config) any { return &c.Queue.AutoCreate },
+		"A queue comes into being when somebody first publishes to it, attaches to it or binds a topic to it.\n" +
+			"false: only the queues listed below exist.",
+	},
+	{
+		"queues", "[]", list[Queue]{keys: queueKeys, unique: "name"},
+		func(c *Config) any { return &c.Queues },
+		"Queues that exist from the start, each with the topic filters bound to it. Removing one here neither\n" +
+			"deletes the queue nor unbinds its topics.",
+	},
+	{
+		"limits.connect_timeout", "10s", span{100 * time.Millisecond, 10 * time.Minute},
+		func(c *Config) any { return &c.Limits.ConnectTimeout },
+		"A connection that has not sent a complete CONNECT by then is closed.",
+	},
+	{
+		"limits.max_packet", "1MiB", size{kib, 256*mib - 1},
+		func(c *Config) any { return &c.Limits.MaxPacket },
+		"The largest packet a client may send; announced to MQTT 5 clients.",
+	},
+	{
+		"limits.max_topic_levels", "128", number{1, 65535},
+		func(c *Config) any { return &c.Limits.MaxTopicLevels },
+		"Levels a topic or filter may have.",
+	},
+	{
+		"limits.max_topic_bytes", "65535", number{16, 65535},
+		func(c *Config) any { return &c.Limits.MaxTopicBytes },
+		"Bytes a topic or filter may have.",
+	},
+	{
+		"limits.receive_maximum", "1024", number{1, 65535},
+		func(c *Config) any { return &c.Limits.ReceiveMaximum },
+		"Unacknowledged QoS 1 and 2 publishes a client may have; announced to MQTT 5 clients.",
+	},
+	{
+		"limits.keep_alive_max", "0", span{0, 65535 * time.Second},
+		func(c *Config) any { return &c.Limits.KeepAliveMax },
+		"The longest keep alive an MQTT 5 client may have; told to it as Server Keep Alive. 0: what it asks for.",
+	},
+	{
+		"limits.max_connections", "0", number{0, 10_000_000},
+		func(c *Config) any { return &c.Limits.MaxConnections },
+		"Connections over all listeners. 0: as many as the system gives.",
+	},
+	{
+		"limits.write_buffer", "64KiB", size{4 * kib, 64 * mib},
+		func(c *Config) any { return &c.Limits.WriteBuffer },
+		"Bytes gathered for a connection before they are written in one call.",
+	},
+	{
+		"mqtt.min_version", `"3.1.1"`, words{"3.1.1", "5"},
+		func(c *Config) any { return &c.MQTT.MinVersion },
+		"The oldest protocol version accepted.",
+	},
+}
+
+// maxExpiry is the longest a Session Expiry Interval can say; one second more means for ever.
+const maxExpiry = (1<<32 - 2) * time.Second
+
+var listenerKeys = []itemKey[Listener]{
+	{"name", "", text{want: "letters, digits, - and _", check: checkName}, func(l *Listener) any { return &l.Name }, "for logs and metrics"},
+	{"type", "tcp", words{"tcp"}, func(l *Listener) any { return &l.Type }, "tcp"},
+	{"address", "", text{want: "host:port, as in 127.0.0.1:1883", check: checkAddress}, func(l *Listener) any { return &l.Address }, "host:port; port 0 takes a free one"},
+	{"max_connections", "0", number{0, 10_000_000}, func(l *Listener) any { return &l.MaxConnections }, "0: no limit of its own"},
+}
+
+var topicRetentionKeys = []itemKey[TopicRetention]{
+	{"filter", "", text{want: "a topic filter, as in sensors/+/raw", check: checkFilter}, func(r *TopicRetention) any { return &r.Filter }, "topic filter"},
+	{"age", "", span{0, 100 * 365 * day}, func(r *TopicRetention) any { return &r.Age }, "0: kept"},
+}
+
+var queueKeys = []itemKey[Queue]{
+	{"name", "", text{want: "1 to 128 of A-Z a-z 0-9 _ . -", check: checkQueueName}, func(q *Queue) any { return &q.Name }, "clients use $queue/<name>"},
+	{"topics", "[]", texts{want: "topic filters", check: checkFilter}, func(q *Queue) any { return &q.Topics }, "topic filters bound to it"},
+}

@@ -1,0 +1,384 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// rule says what values a key may take, and carries them between YAML and Config.
+type rule interface {
+	// wants completes the sentence "it must be …".
+	wants() string
+	// set checks raw (what YAML, the environment or a flag gave) and stores it in dst, a pointer.
+	set(dst, raw any) []Problem
+	// text is the value dst points to as YAML, on one line.
+	text(dst any) string
+}
+
+// number is an integer in a range.
+type number struct{ min, max int64 }
+
+func (n number) wants() string       { return fmt.Sprintf("a whole number from %d to %d", n.min, n.max) }
+func (n number) text(dst any) string { return strconv.Itoa(*dst.(*int)) }
+
+func (n number) set(dst, raw any) []Problem {
+	v, err := strconv.ParseInt(scalar(raw), 10, 64)
+	if err != nil || v < n.min || v > n.max {
+		return refuse(n, raw)
+	}
+	*dst.(*int) = int(v)
+	return nil
+}
+
+// size is a number of bytes in a range.
+type size struct{ min, max int64 }
+
+func (s size) wants() string       { return "a size from " + formatSize(s.min) + " to " + formatSize(s.max) }
+func (s size) text(dst any) string { return formatSize(*dst.(*int64)) }
+
+func (s size) set(dst, raw any) []Problem {
+	v, err := parseSize(scalar(raw))
+	if err != nil || v < s.min || v > s.max {
+		return refuse(s, raw)
+	}
+	*dst.(*int64) = v
+	return nil
+}
+
+// span is a duration in a range.
+type span struct{ min, max time.Duration }
+
+func (s span) wants() string {
+	return "a duration from " + formatDuration(s.min) + " to " + formatDuration(s.max)
+}
+func (s span) text(dst any) string { return formatDuration(*dst.(*time.Duration)) }
+
+func (s span) set(dst, raw any) []Problem {
+	v, err := parseDuration(scalar(raw))
+	if err != nil || v < s.min || v > s.max {
+		return refuse(s, raw)
+	}
+	*dst.(*time.Duration) = v
+	return nil
+}
+
+// boolean is true or false.
+type boolean struct{}
+
+func (boolean) wants() string       { return "true or false" }
+func (boolean) text(dst any) string { return strconv.FormatBool(*dst.(*bool)) }
+
+func (f boolean) set(dst, raw any) []Problem {
+	switch strings.ToLower(scalar(raw)) {
+	case "true":
+		*dst.(*bool) = true
+	case "false":
+		*dst.(*bool) = false
+	default:
+		return refuse(f, raw)
+	}
+	return nil
+}
+
+// words is one of a few.
+type words []string
+
+func (w words) wants() string {
+	return strings.Join(w[:len(w)-1], ", ") + " or " + w[len(w)-1]
+}
+func (w words) text(dst any) string { return quote(*dst.(*string)) }
+
+func (w words) set(dst, raw any) []Problem {
+	got := strings.ToLower(scalar(raw))
+	for _, word := range w {
+		if got == word {
+			*dst.(*string) = word
+			return nil
+		}
+	}
+	if len(w) == 1 {
+		return []Problem{{Message: fmt.Sprintf("%s is not possible: it must be %s", show(raw), w[0])}}
+	}
+	return refuse(w, raw)
+}
+
+// text is free, but for its check.
+type text struct {
+	want  string
+	check func(string) error
+}
+
+func (t text) wants() string       { return t.want }
+func (t text) text(dst any) string { return quote(*dst.(*string)) }
+
+func (t text) set(dst, raw any) []Problem {
+	s := scalar(raw)
+	if _, isList := raw.([]any); isList {
+		return refuse(t, raw)
+	}
+	if err := t.check(s); err != nil {
+		return []Problem{{Message: fmt.Sprintf("%s is not possible: %v; it must be %s", show(raw), err, t.want)}}
+	}
+	*dst.(*string) = s
+	return nil
+}
+
+// texts is a list of texts. A plain text (from the environment, say) is a list separated by commas.
+type texts struct {
+	want  string
+	check func(string) error
+}
+
+func (t texts) wants() string { return "a list of " + t.want }
+
+func (t texts) text(dst any) string {
+	var out []string
+	for _, s := range *dst.(*[]string) {
+		out = append(out, quote(s))
+	}
+	return "[" + strings.Join(out, ", ") + "]"
+}
+
+func (t texts) set(dst, raw any) []Problem {
+	var items []any
+	switch v := raw.(type) {
+	case []any:
+		items = v
+	case string:
+		for s := range strings.SplitSeq(v, ",") {
+			items = append(items, strings.TrimSpace(s))
+		}
+	default:
+		return refuse(t, raw)
+	}
+	out := make([]string, 0, len(items))
+	var problems []Problem
+	for i, item := range items {
+		s := scalar(item)
+		if err := t.check(s); err != nil {
+			problems = append(problems, Problem{
+				Key:     fmt.Sprintf("[%d]", i),
+				Message: fmt.Sprintf("%s is not possible: %v", show(item), err),
+			})
+			continue
+		}
+		out = append(out, s)
+	}
+	*dst.(*[]string) = out
+	return problems
+}
+
+// scalar writes a scalar as text; of lists and maps it makes something no rule accepts.
+func scalar(raw any) string {
+	switch v := raw.(type) {
+	case string:
+		return strings.TrimSpace(v)
+	case bool:
+		return strconv.FormatBool(v)
+	case int:
+		return strconv.Itoa(v)
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case nil:
+		return ""
+	case []any, map[string]any:
+		return "\x00"
+	}
+	return fmt.Sprint(raw)
+}
+
+func refuse(r rule, raw any) []Problem {
+	return []Problem{{Message: fmt.Sprintf("%s is not possible: it must be %s", show(raw), r.wants())}}
+}
+
+// show quotes a value for a message.
+func show(raw any) string {
+	switch raw.(type) {
+	case nil:
+		return "no value"
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a section"
+	}
+	return strconv.Quote(scalar(raw))
+}
+
+var sizeUnits = []struct {
+	name  string
+	bytes int64
+}{
+	{"TiB", tib},
+	{"GiB", gib},
+	{"MiB", mib},
+	{"KiB", kib},
+	{"TB", 1e12},
+	{"GB", 1e9},
+	{"MB", 1e6},
+	{"kB", 1e3},
+	{"T", tib},
+	{"G", gib},
+	{"M", mib},
+	{"K", kib},
+	{"B", 1},
+}
+
+// parseSize reads 64MiB, 1.5GiB, 10MB (decimal), 64M (binary) or plain bytes.
+func parseSize(s string) (int64, error) {
+	num, unit := s, int64(1)
+	for _, u := range sizeUnits {
+		if len(s) > len(u.name) && strings.EqualFold(s[len(s)-len(u.name):], u.name) {
+			num, unit = strings.TrimSpace(s[:len(s)-len(u.name)]), u.bytes
+			break
+		}
+	}
+	if n, err := strconv.ParseInt(num, 10, 64); err == nil {
+		if n < 0 || n > math.MaxInt64/unit {
+			return 0, strconv.ErrRange
+		}
+		return n * unit, nil
+	}
+	if strings.Trim(num, "0123456789.") != "" { // ParseFloat would take inf, 1e9, 0x1
+		return 0, strconv.ErrSyntax
+	}
+	f, err := strconv.ParseFloat(num, 64)
+	if err != nil || f*float64(unit) >= math.MaxInt64 {
+		return 0, strconv.ErrRange
+	}
+	return int64(f * float64(unit)), nil
+}
+
+// formatSize writes n in the largest binary unit that is exact.
+func formatSize(n int64) string {
+	if n == 0 {
+		return "0"
+	}
+	for _, u := range sizeUnits[:4] {
+		if n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+var dayPrefix = regexp.MustCompile(`^([0-9]+)([dw])`)
+
+// parseDuration is time.ParseDuration with weeks and days in front: 2w, 7d, 1d12h.
+func parseDuration(s string) (time.Duration, error) {
+	rest, total := s, time.Duration(0)
+	for {
+		m := dayPrefix.FindStringSubmatch(rest)
+		if m == nil {
+			break
+		}
+		n, err := strconv.ParseInt(m[1], 10, 64)
+		unit := day
+		if m[2] == "w" {
+			unit = 7 * day
+		}
+		if err != nil || n > int64((math.MaxInt64-total)/unit) {
+			return 0, strconv.ErrRange
+		}
+		total += time.Duration(n) * unit
+		rest = rest[len(m[0]):]
+	}
+	if rest == "" && s != "" {
+		return total, nil
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil {
+		return 0, err
+	}
+	if d > math.MaxInt64-total {
+		return 0, strconv.ErrRange
+	}
+	return total + d, nil
+}
+
+// formatDuration writes d so that parseDuration reads it: 0, 100ms, 1h30m, 7d.
+func formatDuration(d time.Duration) string {
+	if d == 0 {
+		return "0"
+	}
+	out := ""
+	if days := d / day; days > 0 {
+		out = strconv.FormatInt(int64(days), 10) + "d"
+		d %= day
+	}
+	if d == 0 {
+		return out
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return out + s
+}
+
+func notEmpty(s string) error {
+	if s == "" {
+		return errors.New("it is empty")
+	}
+	return nil
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+func checkName(s string) error {
+	if !namePattern.MatchString(s) {
+		return errors.New("that is not a name")
+	}
+	return nil
+}
+
+var queueNamePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
+
+func checkQueueName(s string) error {
+	if !queueNamePattern.MatchString(s) {
+		return errors.New("that is not a queue name")
+	}
+	return nil
+}
+
+func checkAddress(s string) error {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return errors.New("that is not an address")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("port %q is not from 0 to 65535", port)
+	}
+	return nil
+}
+
+// checkFilter accepts an MQTT topic filter that names stored topics: no $share, $queue or other special name.
+func checkFilter(s string) error {
+	switch {
+	case s == "":
+		return errors.New("it is empty")
+	case len(s) > 65535 || !utf8.ValidString(s) || strings.ContainsRune(s, 0):
+		return errors.New("that is not a topic filter")
+	case strings.HasPrefix(s, "$"):
+		return errors.New("names that begin with $ are not topics")
+	}
+	levels := strings.Split(s, "/")
+	for i, level := range levels {
+		if len(level) > 1 && strings.ContainsAny(level, "#+") {
+			return fmt.Errorf("%q: # and + stand alone in a level", level)
+		}
+		if level == "#" && i != len(levels)-1 {
+			return errors.New("# is only possible at the end")
+		}
+	}
+	return nil
+}
