@@ -100,8 +100,8 @@ func control(f *os.File, fn func(fd uintptr) error) error {
 		return err
 	}
 	var inner error
-	if err := conn.Control(func(fd uintptr) { inner = fn(fd) }); err != nil {
-		return err
+	if conn.Control(func(fd uintptr) { inner = fn(fd) }) != nil {
+		return fs.ErrClosed // the only cause, under a name that no other package can test for
 	}
 	return inner
 }

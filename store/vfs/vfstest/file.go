@@ -49,10 +49,10 @@ func (f *file) ReadAt(p []byte, pos int64) (int, error) {
 		p = p[:v.short]
 	}
 	if pos >= int64(len(f.n.data)) {
-		if len(p) == 0 {
+		if len(p) == 0 || v.err != nil {
 			return 0, v.err
 		}
-		return 0, errors.Join(v.err, io.EOF)
+		return 0, io.EOF
 	}
 	n := copy(p, f.n.data[pos:])
 	if v.err == nil && n < len(p) {

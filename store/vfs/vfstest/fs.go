@@ -73,7 +73,7 @@ func (d *Disk) parent(name string) (nameKey, error) {
 	return nameKey{dir, elems[last]}, nil
 }
 
-// rename changes names for processes at once and leaves the disk for later.
+// edit changes names for processes at once and leaves the disk for later.
 func (d *Disk) edit(edits ...nameEdit) {
 	for _, e := range edits {
 		if e.to == nil {
