@@ -20,7 +20,12 @@ package journal
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
 
 	"github.com/edgemq/edgemq/store/record"
 	"github.com/edgemq/edgemq/store/vfs"
@@ -32,6 +37,12 @@ const HeaderSize = 64
 // BlockSize is the unit in which groups are laid out: the size of a page, the most that a disk
 // spoils when the power goes while it writes.
 const BlockSize = 4096
+
+const (
+	defaultFileBytes = 64 << 20
+	minFileBytes     = 4 * BlockSize
+	maxFileBytes     = 1 << 30 // lengths within a group are u32
+)
 
 // Errors that callers branch on.
 var (
@@ -92,7 +103,7 @@ type Damage struct {
 type Report struct {
 	Groups  int
 	Records int
-	Damaged int      // groups lost, the sum over Damage
+	Damaged int      // groups lost; one may be spread over several Damage
 	Damage  []Damage // in order
 	// TornPath and TornPos tell where the log was cut: from there on nothing was ever acknowledged.
 	// TornPath is empty if the log ended cleanly. Dropped counts the sound groups behind the cut.
@@ -110,42 +121,125 @@ type Stats struct {
 }
 
 // Journal is an open journal. Append and Sync belong to one goroutine, the committer; Prepare,
-// Release and Stats may be called beside it.
+// Release, Position and Stats may be called beside it.
 type Journal struct {
 	opts Options
+	from Position
+
+	// The committer's own.
+	cur    *slot
+	pos    int64  // where the next group goes in cur
+	group  uint64 // seq of the last group appended
+	synced uint64 // seq of the last group known durable
+
+	prepareMu sync.Mutex // held while the next file is being made; taken before mu
+
+	mu       sync.Mutex
+	live     []*slot // hold groups that a replay may need; ascending seq, cur is the last
+	free     []*slot // to be recycled
+	removed  []*slot // being deleted
+	next     *slot   // prepared, follows cur
+	nextSeq  uint64  // of the next life of a slot
+	position Position
+	failed   error
+	closed   bool
 }
 
 // Open reads the slots' headers. It returns ErrVersion if one was written by a newer build.
-func Open(o Options, from Position) (*Journal, error) { return &Journal{opts: o}, nil }
+// from is where the last checkpoint says that replay begins.
+func Open(o Options, from Position) (_ *Journal, err error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.FileBytes == 0 {
+		o.FileBytes = defaultFileBytes
+	}
+	o.FileBytes = min(padded(o.FileBytes), maxFileBytes)
+	if o.FileBytes < minFileBytes {
+		return nil, fmt.Errorf("journal files of %d bytes are too small, the least is %d", o.FileBytes, minFileBytes)
+	}
+	j := &Journal{opts: o, from: Position{from.File, max(from.Group, 1)}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, j.Close())
+		}
+	}()
+	if err := j.makeDir(o.Dir); err != nil {
+		return nil, fmt.Errorf("make journal directory: %w", err)
+	}
+	names, err := o.FS.ReadDir(o.Dir)
+	if err != nil && !(o.ReadOnly && errors.Is(err, fs.ErrNotExist)) {
+		return nil, fmt.Errorf("read journal directory: %w", err)
+	}
+	for _, name := range names {
+		n, ok := slotNumber(name.Name())
+		if !ok {
+			o.Logger.Warn("strange file in the journal directory", "path", filepath.Join(o.Dir, name.Name()))
+			continue
+		}
+		s, err := j.openSlot(n)
+		if err != nil {
+			return nil, err
+		}
+		j.free = append(j.free, s) // until Replay has looked at it
+	}
+	return j, nil
+}
 
-// Replay calls fn with every group whose seq is at least from.Group, in order and one at a time, and
-// makes the journal ready for Append behind the last one.
-func (j *Journal) Replay(fn func(g Group) error) (Report, error) { return Report{}, nil }
-
-// Append writes one group with a single write and does not sync. buf begins with HeaderSize bytes
-// that Append fills in, then g.RecordsLen bytes of records, then mutations. It is padded with zeros
-// to BlockSize, within its capacity if that suffices. It returns the position behind the group.
-// After an error other than ErrNoRoom and ErrTooLarge the journal takes nothing more.
-func (j *Journal) Append(buf []byte, g GroupHeader) (Position, error) { return Position{}, nil }
-
-// Sync makes all that was appended durable.
-func (j *Journal) Sync() error { return nil }
-
-// Prepare makes the next file ready ahead of need. It returns at once if it is.
-func (j *Journal) Prepare() error { return nil }
-
-// Release lets files that lie wholly before a position be recycled. The caller has made sure that
-// no replay will begin before it.
-func (j *Journal) Release(before Position) {}
+// makeDir makes a directory and its name durable, unless it is there.
+func (j *Journal) makeDir(dir string) error {
+	if _, err := j.opts.FS.Stat(dir); err == nil || j.opts.ReadOnly {
+		return nil
+	}
+	if err := j.opts.FS.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	return j.opts.FS.SyncDir(filepath.Dir(dir))
+}
 
 // MaxGroup is the largest group that fits a file, header included.
 func (j *Journal) MaxGroup() int { return int(j.opts.FileBytes - BlockSize) }
 
 // Position is the position behind the last group.
-func (j *Journal) Position() Position { return Position{} }
+func (j *Journal) Position() Position {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.position
+}
 
 // Stats tells how much the journal holds.
-func (j *Journal) Stats() Stats { return Stats{} }
+func (j *Journal) Stats() Stats {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	st := Stats{Files: len(j.live), Free: len(j.free)}
+	slots := slices.Concat(j.live, j.free)
+	if j.next != nil {
+		slots = append(slots, j.next)
+		st.Free++
+	}
+	for _, s := range slots {
+		st.Bytes += s.size
+	}
+	return st
+}
 
-// Close releases the files. It syncs nothing.
-func (j *Journal) Close() error { return nil }
+// Close releases the files. It syncs nothing. Call it when nobody uses the journal any more.
+func (j *Journal) Close() error {
+	j.prepareMu.Lock()
+	defer j.prepareMu.Unlock()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return nil
+	}
+	j.closed = true
+	var errs []error
+	slots := slices.Concat(j.live, j.free)
+	if j.next != nil {
+		slots = append(slots, j.next)
+	}
+	for _, s := range slots {
+		errs = append(errs, s.file.Close())
+	}
+	return errors.Join(errs...)
+}

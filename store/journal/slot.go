@@ -1,0 +1,154 @@
+package journal
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/edgemq/edgemq/store/record"
+	"github.com/edgemq/edgemq/store/vfs"
+)
+
+const (
+	fileMagic = "EMQJ"
+	version   = 1
+
+	// prepareStep bounds what one sync of a file being preallocated has to write, since a commit's
+	// fdatasync may have to wait behind it.
+	prepareStep = 8 << 20
+)
+
+// slot is one file of the journal.
+type slot struct {
+	life
+	number int
+	path   string
+	file   vfs.File
+	size   int64 // of the file, in whole blocks
+	hurt   bool  // its header block did not make sense
+}
+
+// slotNumber reads a slot's number from its name.
+func slotNumber(name string) (int, bool) {
+	digits, ok := strings.CutSuffix(name, ".jrn")
+	n, err := strconv.Atoi(digits)
+	return n, ok && err == nil && n >= 0 && fmt.Sprintf("%03d", n) == digits
+}
+
+func (j *Journal) slotPath(n int) string { return filepath.Join(j.opts.Dir, fmt.Sprintf("%03d.jrn", n)) }
+
+// openSlot opens an existing slot and reads its header.
+func (j *Journal) openSlot(n int) (*slot, error) {
+	flag := os.O_RDWR
+	if j.opts.ReadOnly {
+		flag = os.O_RDONLY
+	}
+	path := j.slotPath(n)
+	f, err := j.opts.FS.OpenFile(path, flag, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open journal file: %w", err)
+	}
+	s := &slot{number: n, path: path, file: f}
+	if err := s.readHeader(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return s, nil
+}
+
+// readHeader fills in the slot's life, or marks it hurt. It fails only where starting would be wrong.
+func (s *slot) readHeader() error {
+	size, err := s.file.Size()
+	if err != nil {
+		return fmt.Errorf("size of journal file: %w", err)
+	}
+	s.size = size &^ (BlockSize - 1)
+	b := make([]byte, record.FileHeaderSize)
+	if n, err := s.file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read header of journal file: %w", err)
+	} else if n < len(b) {
+		s.hurt = true
+		return nil
+	}
+	h, err := record.ParseFileHeader(b, fileMagic, version, BlockSize)
+	if errors.Is(err, ErrVersion) {
+		return fmt.Errorf("journal file %s: %w", s.path, err)
+	}
+	s.life = life{binary.LittleEndian.Uint64(h.Fields[:]), binary.LittleEndian.Uint64(h.Fields[16:])}
+	s.hurt = err != nil || s.seq == 0
+	return nil
+}
+
+// writeHeader begins a life of the slot, durably.
+func (s *slot) writeHeader(of life) error {
+	h := record.FileHeader{Magic: fileMagic, Version: version, HeaderSize: BlockSize}
+	binary.LittleEndian.PutUint64(h.Fields[:], of.seq)
+	binary.LittleEndian.PutUint64(h.Fields[8:], uint64(s.size))
+	binary.LittleEndian.PutUint64(h.Fields[16:], of.salt)
+	block := h.Append(make([]byte, 0, BlockSize))[:BlockSize]
+	if _, err := s.file.WriteAt(block, 0); err != nil {
+		return fmt.Errorf("write header of journal file: %w", err)
+	}
+	if err := s.file.Datasync(); err != nil {
+		return fmt.Errorf("sync header of journal file: %w", err)
+	}
+	s.life, s.hurt = of, false
+	return nil
+}
+
+// identify finds out which life a slot without a sound header was in, by its groups. It reports
+// false if there are none.
+func (s *slot) identify(buf []byte) (life, bool, error) {
+	sc := newScanner(s.file, s.size, buf)
+	// The first group's place is known, and nobody but Append writes there: no payload can pass for it.
+	h, _, sound, err := sc.groupAt(BlockSize, life{})
+	if err != nil || sound {
+		return h.life, sound, err
+	}
+	var last life
+	err = sc.groups(life{}, func(_ int64, h groupHeader) {
+		if h.seq > last.seq {
+			last = h.life
+		}
+	})
+	return last, last.seq != 0, err
+}
+
+// create makes a new slot file with allocated blocks. On failure nothing is left of it.
+func (j *Journal) create(n int) (_ *slot, err error) {
+	fsys, path := j.opts.FS, j.slotPath(n)
+	f, err := fsys.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("create journal file: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(), fsys.Remove(path))
+		}
+	}()
+	for size := int64(0); size < j.opts.FileBytes; {
+		size = min(size+prepareStep, j.opts.FileBytes)
+		if err := f.Preallocate(size); err != nil {
+			return nil, fmt.Errorf("preallocate journal file: %w", err)
+		}
+		if err := f.Sync(); err != nil {
+			return nil, fmt.Errorf("sync new journal file: %w", err)
+		}
+	}
+	if err := fsys.SyncDir(j.opts.Dir); err != nil {
+		return nil, fmt.Errorf("sync journal directory: %w", err)
+	}
+	return &slot{number: n, path: path, file: f, size: j.opts.FileBytes, hurt: true}, nil
+}
+
+// newSalt is a variable for the sake of golden files.
+var newSalt = func() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) //nolint:errcheck // it never fails
+	return binary.LittleEndian.Uint64(b[:])
+}
