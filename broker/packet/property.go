@@ -245,6 +245,10 @@ func (s *scan) check() *Error {
 		if s.Num == 0 {
 			return &Error{CodeAliasInvalid, "MQTT-3.3.2-8", "topic alias is 0"}
 		}
+	case PropAuthMethod:
+		if len(s.Value) == 0 {
+			return protocol("", "authentication method is empty")
+		}
 	case PropResponseTopic:
 		if len(s.Value) == 0 {
 			return protocol("MQTT-4.7.3-1", "response topic is empty")

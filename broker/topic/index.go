@@ -1,45 +1,173 @@
 package topic
 
+import "strings"
+
 // Index finds the subscriptions whose filter matches a topic, in time linear in the topic's levels and the
-// matches. K tells the subscribers of one filter apart. It is not locked: the owner locks, and Match may run
-// beside other Matches but not beside Add or Remove. Filters must be valid. The zero value is ready to use.
+// matches. K tells the subscribers of one filter apart. Filters must be valid, a key may hold any number of
+// them, and a filter any number of keys. The zero value is ready to use.
+//
+// An Index is not locked: the owner locks. Match and Get may run beside each other but not beside Add or Remove.
 type Index[K comparable, V any] struct {
-	_ K
-	_ V
+	tree tree[set[K, V]]
+	n    int
 }
 
 // Add subscribes key to filter, replacing what key had there; it reports whether the pair is new.
-func (x *Index[K, V]) Add(filter string, key K, v V) (added bool) { panic("todo") }
+func (x *Index[K, V]) Add(filter string, key K, v V) (added bool) {
+	n := x.tree.insert(filter)
+	if n.payload == nil {
+		n.payload = &set[K, V]{}
+	}
+	if added = n.payload.put(key, v); added {
+		x.n++
+	}
+	return added
+}
 
 // Remove ends key's subscription to filter; it reports whether there was one.
-func (x *Index[K, V]) Remove(filter string, key K) (removed bool) { panic("todo") }
+func (x *Index[K, V]) Remove(filter string, key K) (removed bool) {
+	n := x.tree.find(filter)
+	if n == nil || n.payload == nil || !n.payload.remove(key) {
+		return false
+	}
+	x.n--
+	if len(n.payload.list) == 0 {
+		n.payload = nil
+		n.prune()
+	}
+	return true
+}
 
 // Get returns the value of key at filter.
-func (x *Index[K, V]) Get(filter string, key K) (v V, ok bool) { panic("todo") }
+func (x *Index[K, V]) Get(filter string, key K) (v V, ok bool) {
+	n := x.tree.find(filter)
+	if n == nil || n.payload == nil {
+		return v, false
+	}
+	if i := n.payload.find(key); i >= 0 {
+		return n.payload.list[i].value, true
+	}
+	return v, false
+}
 
 // Match calls fn for every subscription whose filter matches topic, once per filter and key (a key with
 // several matching filters is seen several times), in no particular order. fn must not change the index.
-func (x *Index[K, V]) Match(topic string, fn func(key K, v V)) { panic("todo") }
+func (x *Index[K, V]) Match(topic string, fn func(key K, v V)) {
+	if topic == "" {
+		return
+	}
+	root := &x.tree.root
+	if topic[0] != '$' {
+		match(root, topic, fn)
+		return
+	}
+	level, rest, more := strings.Cut(topic, "/") // no leading wildcard here [MQTT-4.7.2-1]
+	if c := root.child(level); c != nil {
+		descend(c, rest, more, fn)
+	}
+}
+
+func match[K comparable, V any](n *node[set[K, V]], topic string, fn func(K, V)) {
+	emit(n.hash, fn)
+	if n.plus == nil && n.children == nil {
+		return
+	}
+	level, rest, more := strings.Cut(topic, "/")
+	if c := n.child(level); c != nil {
+		descend(c, rest, more, fn)
+	}
+	if n.plus != nil {
+		descend(n.plus, rest, more, fn)
+	}
+}
+
+func descend[K comparable, V any](n *node[set[K, V]], rest string, more bool, fn func(K, V)) {
+	if more {
+		match(n, rest, fn)
+		return
+	}
+	emit(n, fn)
+	emit(n.hash, fn) // a/# matches a (4.7.1.2)
+}
+
+func emit[K comparable, V any](n *node[set[K, V]], fn func(K, V)) {
+	if n == nil || n.payload == nil {
+		return
+	}
+	for i := range n.payload.list {
+		fn(n.payload.list[i].key, n.payload.list[i].value)
+	}
+}
 
 // Len is the number of subscriptions.
-func (x *Index[K, V]) Len() int { panic("todo") }
+func (x *Index[K, V]) Len() int { return x.n }
 
-// Names is the inverse of Index: topics are stored and a filter is asked for, at the cost of what matches and
-// not of what exists. It serves retained messages and the topics of a binding. Not locked: see Index. The zero value is ready to use.
-type Names[V any] struct{ _ V }
+// set is the subscribers of one filter: a slice to walk and, once it is long, a map to find a key in it. Most
+// filters have one subscriber.
+type set[K comparable, V any] struct {
+	list  []member[K, V]
+	place map[K]int
+}
 
-// Set stores v under topic; it reports whether the topic is new.
-func (n *Names[V]) Set(topic string, v V) (added bool) { panic("todo") }
+type member[K comparable, V any] struct {
+	key   K
+	value V
+}
 
-// Get returns what is stored under topic.
-func (n *Names[V]) Get(topic string) (v V, ok bool) { panic("todo") }
+const manyMembers = 16
 
-// Delete removes topic; it reports whether it was there.
-func (n *Names[V]) Delete(topic string) bool { panic("todo") }
+func (s *set[K, V]) find(key K) int {
+	if s.place != nil {
+		if i, ok := s.place[key]; ok {
+			return i
+		}
+		return -1
+	}
+	for i := range s.list {
+		if s.list[i].key == key {
+			return i
+		}
+	}
+	return -1
+}
 
-// Match calls fn for every stored topic that filter matches until fn returns false. Order: a topic before
-// those below it, otherwise none. fn must not change n.
-func (n *Names[V]) Match(filter string, fn func(topic string, v V) bool) { panic("todo") }
+func (s *set[K, V]) put(key K, v V) (added bool) {
+	if i := s.find(key); i >= 0 {
+		s.list[i].value = v
+		return false
+	}
+	s.list = append(s.list, member[K, V]{key, v})
+	if s.place != nil {
+		s.place[key] = len(s.list) - 1
+	} else if len(s.list) > manyMembers {
+		s.place = make(map[K]int, 2*manyMembers)
+		for i := range s.list {
+			s.place[s.list[i].key] = i
+		}
+	}
+	return true
+}
 
-// Len is the number of topics.
-func (n *Names[V]) Len() int { panic("todo") }
+func (s *set[K, V]) remove(key K) bool {
+	i := s.find(key)
+	if i < 0 {
+		return false
+	}
+	last := len(s.list) - 1
+	s.list[i] = s.list[last]
+	s.list[last] = member[K, V]{}
+	s.list = s.list[:last]
+	if s.place != nil {
+		if i < last {
+			s.place[s.list[i].key] = i
+		}
+		delete(s.place, key)
+		if last <= manyMembers/2 {
+			s.place = nil
+		}
+	}
+	if cap(s.list) > 4*manyMembers && last < cap(s.list)/4 {
+		s.list = append(make([]member[K, V], 0, 2*last), s.list...)
+	}
+	return true
+}
