@@ -290,11 +290,11 @@ func FuzzDuration(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		d, err := parseDuration(s)
+		d, err := ParseDuration(s)
 		if err != nil || d < 0 {
 			return
 		}
-		if again, err := parseDuration(formatDuration(d)); err != nil || again != d {
+		if again, err := ParseDuration(formatDuration(d)); err != nil || again != d {
 			t.Errorf("%q is %d, written %q, read %d, %v", s, d, formatDuration(d), again, err)
 		}
 	})

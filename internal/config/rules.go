@@ -61,7 +61,7 @@ func (s span) wants() string {
 func (s span) text(dst any) string { return formatDuration(*dst.(*time.Duration)) }
 
 func (s span) set(dst, raw any) []Problem {
-	v, err := parseDuration(scalar(raw))
+	v, err := ParseDuration(scalar(raw))
 	if err != nil || v < s.min || v > s.max {
 		return refuse(s, raw)
 	}
@@ -270,8 +270,8 @@ func formatSize(n int64) string {
 
 var dayPrefix = regexp.MustCompile(`^([0-9]+)([dw])`)
 
-// parseDuration is time.ParseDuration with weeks and days in front: 2w, 7d, 1d12h.
-func parseDuration(s string) (time.Duration, error) {
+// ParseDuration is time.ParseDuration with weeks and days in front: 2w, 7d, 1d12h.
+func ParseDuration(s string) (time.Duration, error) {
 	rest, total := s, time.Duration(0)
 	for {
 		m := dayPrefix.FindStringSubmatch(rest)
@@ -302,7 +302,7 @@ func parseDuration(s string) (time.Duration, error) {
 	return total + d, nil
 }
 
-// formatDuration writes d so that parseDuration reads it: 0, 100ms, 1h30m, 7d.
+// formatDuration writes d so that ParseDuration reads it: 0, 100ms, 1h30m, 7d.
 func formatDuration(d time.Duration) string {
 	if d == 0 {
 		return "0"

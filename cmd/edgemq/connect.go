@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/edgemq/edgemq/internal/client"
+	"github.com/edgemq/edgemq/internal/config"
+)
+
+// connectFlags are what pub and sub share.
+type connectFlags struct {
+	url, host          string
+	port               uint16
+	mqtt               string
+	id                 string
+	username, password string
+	keepAlive, timeout time.Duration
+	version            client.Version
+}
+
+func (f *connectFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.url, "url", "", "broker, as in mqtt://host:port; instead of --host and --port")
+	fs.StringVar(&f.host, "host", "127.0.0.1", "broker's host")
+	fs.Uint16VarP(&f.port, "port", "p", 1883, "broker's port")
+	fs.StringVar(&f.mqtt, "mqtt", "5", "protocol version: 5 or 3.1.1")
+	fs.StringVar(&f.id, "id", "", "client id (default: chosen by the broker)")
+	fs.StringVar(&f.username, "username", "", "user name")
+	fs.StringVar(&f.password, "password", "", "password")
+	fs.DurationVar(&f.keepAlive, "keep-alive", 30*time.Second, "keep alive interval")
+	fs.DurationVar(&f.timeout, "connect-timeout", 10*time.Second, "how long to wait for the broker's answers")
+	_ = cmd.RegisterFlagCompletionFunc("mqtt", cobra.FixedCompletions([]string{"5", "3.1.1"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// options checks the flags. Sessions start clean unless the caller says otherwise.
+func (f *connectFlags) options(cmd *cobra.Command) (client.Options, error) {
+	version, err := client.ParseVersion(f.mqtt)
+	if err != nil {
+		return client.Options{}, usageError("--mqtt: %w", err)
+	}
+	f.version = version
+	url := f.url
+	if url == "" {
+		url = "mqtt://" + net.JoinHostPort(f.host, strconv.Itoa(int(f.port)))
+	} else if cmd.Flags().Changed("host") || cmd.Flags().Changed("port") {
+		return client.Options{}, usageError("--url already says host and port: leave --host and --port out")
+	}
+	return client.Options{
+		URL: url, ID: f.id, Version: version, CleanStart: true,
+		User: f.username, Password: f.password, KeepAlive: f.keepAlive, Timeout: f.timeout,
+	}, nil
+}
+
+// dial connects, and says how to go on if it cannot.
+func dial(ctx context.Context, o client.Options) (client.Client, error) {
+	c, err := client.Dial(ctx, o)
+	if err == nil {
+		return c, nil
+	}
+	if _, refused := errors.AsType[*client.RefusedError](err); refused {
+		return nil, err
+	}
+	return nil, &exitError{exitConnect, err}
+}
+
+// forever is the session expiry that never comes.
+const forever = math.MaxUint32
+
+// parseExpiry reads a session or message expiry: a duration or never.
+func parseExpiry(flag, s string) (uint32, error) {
+	if s == "never" {
+		return forever, nil
+	}
+	d, err := config.ParseDuration(s)
+	if err != nil || d < 0 || d > (forever-1)*time.Second {
+		return 0, usageError("--%s: %q is not a duration like 30s, 1h or 7d, nor never", flag, s)
+	}
+	if d > 0 && d < time.Second {
+		return 0, usageError("--%s: %s is less than a second", flag, s)
+	}
+	return uint32(d / time.Second), nil
+}

@@ -1,0 +1,124 @@
+// Command edgemq is an MQTT broker that does not lose or reorder what it acknowledged, and the tools to use it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/edgemq/edgemq/internal/client"
+	"github.com/edgemq/edgemq/internal/config"
+)
+
+// The exit codes, for scripts.
+const (
+	exitOK      = 0
+	exitFailed  = 1 // something went wrong
+	exitUsage   = 2 // wrong flags or settings: trying again will not help
+	exitConnect = 3 // the broker cannot be reached, or the connection broke
+	exitRefused = 4 // the broker said no
+	exitTimeout = 5 // --timeout passed before --count messages came
+)
+
+// exitError carries an exit code of its own.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+func usageError(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+func main() {
+	os.Exit(run(os.Args[1:]))
+}
+
+func run(args []string) int {
+	ctx, stop := stopContext()
+	defer stop()
+	root := rootCommand()
+	started := false
+	noteStart(root, &started)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if !started {
+		err = usageError("%w; see %s --help", err, cmd.CommandPath())
+	}
+	fmt.Fprintln(os.Stderr, "edgemq: "+err.Error())
+	return exitCode(err)
+}
+
+// noteStart makes every command set started when it runs: an error before that is about how it was called.
+func noteStart(cmd *cobra.Command, started *bool) {
+	if inner := cmd.RunE; inner != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			*started = true
+			return inner(cmd, args)
+		}
+	}
+	for _, c := range cmd.Commands() {
+		noteStart(c, started)
+	}
+}
+
+func exitCode(err error) int {
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	if _, ok := config.AsError(err); ok {
+		return exitUsage
+	}
+	if _, ok := errors.AsType[*client.RefusedError](err); ok {
+		return exitRefused
+	}
+	if errors.Is(err, client.ErrLost) {
+		return exitConnect
+	}
+	return exitFailed
+}
+
+// stopContext ends at SIGINT or SIGTERM. A second signal ends the process at once: whoever sends it does not
+// want to wait any longer, and the store is made for that.
+func stopContext() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		fmt.Fprintln(os.Stderr, "edgemq: second signal, ending at once")
+		os.Exit(exitFailed)
+	}()
+	return ctx, func() { signal.Stop(signals); cancel() }
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "edgemq",
+		Short: "An MQTT broker that keeps what it acknowledged",
+		Long: `edgemq is an MQTT 3.1.1 and 5.0 broker for the edge. A PUBACK from it means that the message is on disk.
+
+  edgemq serve                        run a broker on 127.0.0.1:1883, with its data in ./data
+  edgemq sub -t 'greetings/#' -v      print what comes (in another terminal)
+  edgemq pub -t greetings/me -m hello publish a message
+
+Exit codes: 0 done, 1 failed, 2 wrong flags or settings, 3 no connection, 4 refused by the broker, 5 timed out.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(serveCommand(), pubCommand(), subCommand(), configCommand(), storeCommand(), versionCommand())
+	return root
+}

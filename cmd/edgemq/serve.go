@@ -1,0 +1,64 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/edgemq/edgemq/internal/config"
+)
+
+func serveCommand() *cobra.Command {
+	var (
+		f            settingFlags
+		listen, data string
+	)
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the broker",
+		Long: `Run the broker until SIGTERM or SIGINT, which end it cleanly: what has been accepted is committed and
+acknowledged, and sessions are saved. A second signal ends it at once.
+
+Without any flags it listens on 127.0.0.1:1883 and keeps its data in ./data. config.yaml documents every setting.`,
+		Example: `  edgemq serve
+  edgemq serve --listen 127.0.0.1:1884 --data /var/lib/edgemq
+  edgemq serve --config my.yaml --set log.level=debug
+  EDGEMQ_STORE_SYNC=interval edgemq serve`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var more []config.Setting
+			if cmd.Flags().Changed("listen") {
+				more = append(more, config.Setting{
+					Key: "listeners", Value: []any{map[string]any{"name": "tcp", "type": "tcp", "address": listen}}, Origin: "--listen",
+				})
+			}
+			if cmd.Flags().Changed("data") {
+				more = append(more, config.Setting{Key: "data", Value: data, Origin: "--data"})
+			}
+			c, err := f.load(more...)
+			if err != nil {
+				return err
+			}
+			return serve(cmd.Context(), c, newLogger(os.Stderr, c.Log))
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVarP(&listen, "listen", "l", "", "listen on this `address` only, instead of the listeners in the settings")
+	cmd.Flags().StringVarP(&data, "data", "d", "", "data `directory`")
+	return cmd
+}
+
+func newLogger(w io.Writer, c config.Log) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(strings.ToUpper(c.Level))); err != nil {
+		level = slog.LevelInfo // config has checked it
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/edgemq/edgemq/store"
+)
+
+func storeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "store",
+		Short: "Look into the data directory of a stopped broker",
+	}
+	cmd.AddCommand(storeVerifyCommand(), storeStatCommand(), storeDumpCommand())
+	return cmd
+}
+
+// storeOptions checks that there is a data directory to look into, so that a wrong path is not an empty store.
+func storeOptions(dir string) (store.Options, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return store.Options{}, err
+	}
+	if !info.IsDir() {
+		return store.Options{}, fmt.Errorf("%s is not a directory", dir)
+	}
+	return store.Options{Dir: dir}, nil
+}
+
+// explain adds what to do about an error of the store.
+func explain(err error) error {
+	if errors.Is(err, store.ErrLocked) {
+		return fmt.Errorf("%w: stop the broker first", err)
+	}
+	return err
+}
+
+func storeVerifyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify DIR",
+		Short: "Check every byte; changes nothing",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := storeOptions(args[0])
+			if err != nil {
+				return err
+			}
+			r, err := store.Verify(o)
+			if err != nil && !errors.Is(err, store.ErrDamaged) {
+				return explain(err)
+			}
+			out := cmd.OutOrStdout()
+			for _, d := range r.Damage {
+				fmt.Fprintf(out, "damaged: %s at byte %d", d.Path, d.Pos)
+				if d.Length > 0 {
+					fmt.Fprintf(out, ", %d bytes", d.Length)
+				}
+				fmt.Fprintf(out, ": %v\n", d.Err)
+			}
+			fmt.Fprintf(out, "files=%d bytes=%d records=%d journal_groups=%d damaged=%d\n", r.Files, r.Bytes, r.Records, r.Groups, len(r.Damage))
+			return err
+		},
+	}
+}
+
+func storeStatCommand() *cobra.Command {
+	top := 10
+	cmd := &cobra.Command{
+		Use:   "stat DIR",
+		Short: "Say what is in it",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := storeOptions(args[0])
+			if err != nil {
+				return err
+			}
+			s, err := store.Stat(o)
+			if err != nil {
+				return explain(err)
+			}
+			out := cmd.OutOrStdout()
+			fmt.Fprintf(out, "offsets:    %d to %d\n", s.First, s.Next)
+			fmt.Fprintf(out, "checkpoint: %d", s.Checkpoint)
+			if s.CheckpointTime > 0 {
+				fmt.Fprintf(out, " at %s", time.UnixMicro(s.CheckpointTime).UTC().Format(time.RFC3339))
+			}
+			fmt.Fprintf(out, "\nsegments:   %d, %d bytes\nledger:     %d bytes\njournal:    %d bytes\nstate:      %d bytes\n",
+				s.Segments, s.SegmentBytes, s.LedgerBytes, s.JournalBytes, s.StateBytes)
+			writeCounts(out, "topic", s.Topics, top)
+			writeCounts(out, "client", s.Clients, top)
+			return nil
+		},
+	}
+	cmd.Flags().IntVar(&top, "top", top, "topics and clients to list, those with most bytes first")
+	return cmd
+}
+
+func writeCounts(out io.Writer, what string, counts []store.Count, top int) {
+	fmt.Fprintf(out, "%ss: %d\n", what, len(counts))
+	for _, c := range counts[:min(max(top, 0), len(counts))] {
+		fmt.Fprintf(out, "  %-40s records=%d bytes=%d\n", c.Name, c.Records, c.Bytes)
+	}
+}
+
+func storeDumpCommand() *cobra.Command {
+	var f store.Filter
+	cmd := &cobra.Command{
+		Use:   "dump DIR",
+		Short: "Write the messages as JSON, one a line",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := storeOptions(args[0])
+			if err != nil {
+				return err
+			}
+			return explain(store.Dump(cmd.OutOrStdout(), o, f))
+		},
+	}
+	cmd.Flags().StringVarP(&f.Topic, "topic", "t", "", "only of this topic (exact name)")
+	cmd.Flags().StringVar(&f.Client, "client", "", "only by this client")
+	cmd.Flags().Uint64Var(&f.From, "from", 0, "first offset")
+	cmd.Flags().Uint64Var(&f.Limit, "limit", 0, "stop after so many (0: do not)")
+	return cmd
+}

@@ -1,0 +1,238 @@
+// Package client is one face for the two MQTT clients that edgemq's tools and tests use: paho.golang for
+// MQTT 5 and paho.mqtt.golang for 3.1.1. It keeps what callers rely on and the two libraries differ in:
+//
+//   - Publish hands messages over in order and returns at once; the Token is done when the broker's answer
+//     is there, and it says success only if that answer was.
+//   - Deliveries wait in an inbox of their own, so a slow consumer never stalls keep-alive, and each is
+//     acknowledged when the caller says so, or never.
+//   - There is no reconnecting behind the caller's back: a lost connection ends the Client, and Err says why.
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Version is an MQTT protocol version.
+type Version byte
+
+// The versions, with their numbers in CONNECT.
+const (
+	V311 Version = 4
+	V5   Version = 5
+)
+
+// ParseVersion reads what users write: 5, 5.0, 3.1.1, 311.
+func ParseVersion(s string) (Version, error) {
+	switch strings.TrimPrefix(strings.ToLower(s), "v") {
+	case "5", "5.0", "mqttv5":
+		return V5, nil
+	case "3.1.1", "311", "4", "mqttv311":
+		return V311, nil
+	}
+	return 0, fmt.Errorf("MQTT version %q is not 5 or 3.1.1", s)
+}
+
+func (v Version) String() string {
+	if v == V311 {
+		return "3.1.1"
+	}
+	return "5"
+}
+
+// Options say where and how to connect.
+type Options struct {
+	URL            string // mqtt://host:port; user and password may stand in it
+	ID             string // client id; "" lets the broker choose (V5) or makes one up
+	Version        Version
+	CleanStart     bool
+	SessionExpiry  uint32 // seconds, V5 only; 0xFFFFFFFF is for ever
+	User, Password string
+	KeepAlive      time.Duration // default 30 s
+	ReceiveMaximum uint16        // deliveries the broker may have unacknowledged, V5 only; 0 is the protocol's default
+	Timeout        time.Duration // for connecting and for each answer; default 10 s
+}
+
+// Property is a user property.
+type Property struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Message is an application message. What 3.1.1 cannot say is ignored there.
+type Message struct {
+	Topic   string
+	Payload []byte
+	QoS     byte
+	Retain  bool
+
+	ContentType     string
+	ResponseTopic   string
+	CorrelationData []byte
+	Expiry          *uint32 // seconds
+	UTF8            bool    // the payload is declared to be text
+	User            []Property
+
+	// Deliveries only.
+	Duplicate      bool
+	PacketID       uint16
+	SubscriptionID *int
+}
+
+// Subscription is a filter and how to be served by it.
+type Subscription struct {
+	Filter            string
+	QoS               byte
+	NoLocal           bool
+	RetainAsPublished bool
+	RetainHandling    byte
+}
+
+// Delivery is a received message.
+type Delivery struct {
+	Message
+	ack func() error
+}
+
+// Ack tells the broker that the message has been dealt with. Acks must come in the order of the deliveries.
+func (d *Delivery) Ack() error {
+	if d.QoS == 0 {
+		return nil
+	}
+	return d.ack()
+}
+
+// Client is a connection to a broker.
+type Client interface {
+	// Publish hands m to the connection, after all messages before it, and returns; it waits only while
+	// the broker's receive window is full.
+	Publish(ctx context.Context, m Message) (*Token, error)
+	// Subscribe waits for the answer. The error is a *RefusedError if the broker refuses.
+	Subscribe(ctx context.Context, s Subscription) error
+	Unsubscribe(ctx context.Context, filter string) error
+	// Next waits for the next delivery. Its error is ctx's, or Err's if the connection is gone.
+	Next(ctx context.Context) (*Delivery, error)
+	// Done is closed when the connection is gone, for whatever reason.
+	Done() <-chan struct{}
+	// Err says why the connection is gone; nil while it is not.
+	Err() error
+	ID() string
+	// SessionPresent reports whether the broker had kept a session for this client.
+	SessionPresent() bool
+	// Close sends DISCONNECT and releases everything. It is safe to call more than once.
+	Close() error
+	// Drop closes the socket without a DISCONNECT, as a crash would.
+	Drop()
+}
+
+var (
+	// ErrLost means that the connection broke.
+	ErrLost = errors.New("connection lost")
+	// ErrClosed means that this side closed the connection.
+	ErrClosed = errors.New("connection closed")
+)
+
+// RefusedError is a broker's "no".
+type RefusedError struct {
+	What   string // "connect", "publish to a/b"
+	Code   byte
+	Reason string // the broker's own words; may be empty
+	words  string // of the code
+}
+
+func (e *RefusedError) Error() string {
+	out := fmt.Sprintf("%s: refused by the broker: %s (0x%02X)", e.What, e.words, e.Code)
+	if e.Reason != "" {
+		out += ": " + e.Reason
+	}
+	return out
+}
+
+// Token is a publish under way.
+type Token struct {
+	done chan struct{}
+	err  error
+}
+
+// Done is closed when the outcome is known.
+func (t *Token) Done() <-chan struct{} { return t.done }
+
+// Wait waits for the broker's answer (QoS 0: for nothing).
+func (t *Token) Wait(ctx context.Context) error {
+	select {
+	case <-t.done:
+		return t.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func newToken() *Token { return &Token{done: make(chan struct{})} }
+
+func (t *Token) finish(err error) {
+	t.err = err
+	close(t.done)
+}
+
+// Dial connects.
+func Dial(ctx context.Context, o Options) (Client, error) {
+	if o.KeepAlive == 0 {
+		o.KeepAlive = 30 * time.Second
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Second
+	}
+	if o.Version == 0 {
+		o.Version = V5
+	}
+	u, err := parseURL(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	if u.User != nil {
+		o.User = u.User.Username()
+		o.Password, _ = u.User.Password()
+	}
+	dialer := net.Dialer{Timeout: o.Timeout}
+	conn, err := dialer.DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", u.Host, err)
+	}
+	connect := connect5
+	if o.Version == V311 {
+		connect = connect311
+	}
+	c, err := connect(ctx, conn, o)
+	if err != nil {
+		_ = conn.Close()
+		if refused, ok := errors.AsType[*RefusedError](err); ok {
+			return nil, refused
+		}
+		return nil, fmt.Errorf("connect to %s: %w", u.Host, err)
+	}
+	return c, nil
+}
+
+func parseURL(s string) (*url.URL, error) {
+	if !strings.Contains(s, "://") {
+		s = "mqtt://" + s
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return nil, err
+	}
+	switch u.Scheme {
+	case "mqtt", "tcp":
+	default:
+		return nil, fmt.Errorf("%s: only mqtt:// is known", s)
+	}
+	if u.Port() == "" {
+		u.Host = net.JoinHostPort(u.Hostname(), "1883")
+	}
+	return u, nil
+}
