@@ -12,6 +12,9 @@ import (
 
 const groupMagic = "EMQG"
 
+// maxSeq bounds file and group seqs, so that counting on from one cannot wrap.
+const maxSeq = 1 << 62
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // life is what tells the groups of one life of a slot from those of another, and from a payload.
@@ -62,7 +65,7 @@ func parseGroupHeader(b []byte) (groupHeader, bool) {
 		mutations: binary.LittleEndian.Uint32(b[44:]),
 		count:     binary.LittleEndian.Uint32(b[48:]),
 	}
-	ok := string(b[:4]) == groupMagic && h.seq != 0 && h.group != 0 && h.synced < h.group &&
+	ok := string(b[:4]) == groupMagic && h.seq-1 < maxSeq && h.group-1 < maxSeq && h.synced < h.group &&
 		uint64(h.count)*record.HeaderSize <= uint64(h.records)
 	return h, ok
 }

@@ -167,6 +167,9 @@ func Open(o Options, from Position) (_ *Journal, err error) {
 	if err := j.makeDir(o.Dir); err != nil {
 		return nil, fmt.Errorf("make journal directory: %w", err)
 	}
+	if err := j.syncNames(); err != nil {
+		return nil, fmt.Errorf("sync journal directory: %w", err)
+	}
 	names, err := o.FS.ReadDir(o.Dir)
 	if err != nil && !(o.ReadOnly && errors.Is(err, fs.ErrNotExist)) {
 		return nil, fmt.Errorf("read journal directory: %w", err)
@@ -186,15 +189,30 @@ func Open(o Options, from Position) (_ *Journal, err error) {
 	return j, nil
 }
 
-// makeDir makes a directory and its name durable, unless it is there.
+// makeDir makes a directory, unless it is there, and the names that lead to it durable.
 func (j *Journal) makeDir(dir string) error {
 	if _, err := j.opts.FS.Stat(dir); err == nil || j.opts.ReadOnly {
 		return nil
 	}
+	parent := filepath.Dir(dir)
+	if parent != dir {
+		if err := j.makeDir(parent); err != nil {
+			return err
+		}
+	}
 	if err := j.opts.FS.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	return j.opts.FS.SyncDir(filepath.Dir(dir))
+	return j.opts.FS.SyncDir(parent)
+}
+
+// syncNames makes the names of the files there are durable. A process that was killed may have left
+// behind a file whose name was not, and replay is about to rely on it.
+func (j *Journal) syncNames() error {
+	if j.opts.ReadOnly {
+		return nil
+	}
+	return errors.Join(j.opts.FS.SyncDir(j.opts.Dir), j.opts.FS.SyncDir(filepath.Dir(j.opts.Dir)))
 }
 
 // MaxGroup is the largest group that fits a file, header included.

@@ -80,7 +80,7 @@ func (s *slot) readHeader() error {
 		return fmt.Errorf("journal file %s: %w", s.path, err)
 	}
 	s.life = life{binary.LittleEndian.Uint64(h.Fields[:]), binary.LittleEndian.Uint64(h.Fields[16:])}
-	s.hurt = err != nil || s.seq == 0
+	s.hurt = err != nil || s.seq-1 >= maxSeq
 	return nil
 }
 
