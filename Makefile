@@ -1,0 +1,48 @@
+# make           bin/edgemq
+# make test      everything that must hold, with the race detector
+# make check     test, and what else CI looks at: format, vet, staticcheck
+# make bench     the benchmarks in the packages
+# make fuzz      every fuzz target for FUZZTIME (default 60s)
+
+FUZZTIME    ?= 60s
+BENCHTIME   ?= 1s
+# Pinned: a new release of a linter must not turn a green tree red.
+GOFUMPT     ?= go run mvdan.cc/gofumpt@v0.12.0
+STATICCHECK ?= go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+version := $(shell git describe --tags --always --dirty 2>/dev/null)
+commit  := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+ldflags := -s -w -X main.version=$(version) -X main.commit=$(commit)
+
+.PHONY: build test check format lint bench fuzz clean
+build:
+	go build -trimpath -ldflags '$(ldflags)' -o bin/edgemq ./cmd/edgemq
+
+test:
+	go test -race -timeout 10m ./...
+
+check: lint test
+
+format:
+	$(GOFUMPT) -w $$(git ls-files '*.go')
+
+lint:
+	@out="$$(gofmt -l $$(git ls-files '*.go'))"; [ -z "$$out" ] || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+	@out="$$($(GOFUMPT) -l $$(git ls-files '*.go'))" || exit 1; [ -z "$$out" ] || { echo "make format would change:"; echo "$$out"; exit 1; }
+	go vet ./...
+	$(STATICCHECK) ./...
+
+bench:
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+
+# go test -fuzz takes one target of one package at a time.
+fuzz:
+	@set -e; for pkg in $$(go list ./...); do \
+	  for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "== $$pkg $$target"; \
+	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; \
+	done
+
+clean:
+	rm -rf bin
