@@ -16,6 +16,15 @@
 package ledger
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
 	"github.com/edgemq/edgemq/store/record"
 	"github.com/edgemq/edgemq/store/vfs"
 )
@@ -23,63 +32,136 @@ import (
 // FileEntries is the number of entries a file holds.
 const FileEntries = 262144
 
-// EntrySize is the size of an entry on the disk.
-const EntrySize = 40
-
 // ErrVersion means that a file is sound but newer than this build.
 var ErrVersion = record.ErrVersion
 
 // CorruptError says where a file stopped making sense.
 type CorruptError = record.CorruptError
 
-// Entry says what a record is and where.
-type Entry struct {
-	Topic, Client uint32
-	Segment       uint32 // 0: no bytes behind it (transient, or lost)
-	Pos, Length   uint32 // of the whole record, in its segment
-	Expiry        uint32
-	PacketID      uint16
-	Flags         record.Flags
-	Time          int64
-	Bad           bool // the entry on the disk was damaged or missing: everything else is zero
-}
-
 // Ledger is an open ledger. Append, Sync and DropBefore belong to one goroutine; all else may be
 // called beside it.
-type Ledger struct{}
+type Ledger struct {
+	fsys vfs.FS
+	dir  string
+
+	first, next atomic.Uint64
+	damaged     atomic.Uint64
+
+	// The appender's own.
+	buf      []byte
+	tail     vfs.File // the file that next is in
+	tailFile uint64   // its index
+	synced   bool     // nothing was written since the last Sync
+	created  bool     // a file was made whose name is not synced
+	made     bool     // the directory is there
+	err      error    // of a failed sync: what is on the disk is not known any more
+
+	mu    sync.Mutex
+	open  map[uint64]*handle // files open for reading, by index
+	clock uint64             // counts uses, to find the handle that was not used for longest
+}
 
 // Open opens the ledger in dir with the entries [first, next). What lies behind next on the disk is
 // overwritten. Nothing is written before the first Append.
-func Open(fsys vfs.FS, dir string, first, next uint64) (*Ledger, error) { return nil, nil }
+func Open(fsys vfs.FS, dir string, first, next uint64) (*Ledger, error) {
+	if first > next {
+		return nil, fmt.Errorf("open ledger: first offset %d is behind the next one %d", first, next)
+	}
+	l := &Ledger{fsys: fsys, dir: dir, synced: true, open: make(map[uint64]*handle)}
+	l.first.Store(first)
+	l.next.Store(next)
+	files, err := l.files()
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range files {
+		if first < next && i >= first/FileEntries && i <= (next-1)/FileEntries {
+			// One header read a file; a damaged one is put right by the next write, and the entries speak for themselves.
+			if err := l.checkVersion(i); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return l, nil
+}
 
-// Append writes entries for the offsets from Next on, with one write a file touched and no sync.
-// After an error nothing counts as written, and the same Append may be tried again.
-func (l *Ledger) Append(entries []Entry) error { return nil }
+func (l *Ledger) path(index uint64) string {
+	return filepath.Join(l.dir, fmt.Sprintf("%08x.ldg", index))
+}
 
-// Sync makes what was appended durable, names included.
-func (l *Ledger) Sync() error { return nil }
-
-// Read reads the entries from offset from on into dst and returns how many: fewer than len(dst) only
-// at Next. It never fails for the sake of damaged entries: those have Bad set, and are counted.
-func (l *Ledger) Read(from uint64, dst []Entry) (n int, err error) { return 0, nil }
-
-// Search returns the lowest offset whose record has at least time (µs since 1970), or Next.
-func (l *Ledger) Search(time int64) uint64 { return 0 }
+// files lists the indexes of the files there are, ascending up to 2³².
+func (l *Ledger) files() ([]uint64, error) {
+	names, err := l.fsys.ReadDir(l.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read ledger directory: %w", err)
+	}
+	var all []uint64
+	for _, name := range names {
+		hex, ok := strings.CutSuffix(name.Name(), ".ldg")
+		i, err := strconv.ParseUint(hex, 16, 46)
+		if ok && err == nil && filepath.Base(l.path(i)) == name.Name() {
+			all = append(all, i)
+		}
+	}
+	return all, nil
+}
 
 // First is the lowest offset kept.
-func (l *Ledger) First() uint64 { return 0 }
+func (l *Ledger) First() uint64 { return l.first.Load() }
 
 // Next is the offset that the next entry will get.
-func (l *Ledger) Next() uint64 { return 0 }
+func (l *Ledger) Next() uint64 { return l.next.Load() }
 
 // Damaged counts the bad entries that were read.
-func (l *Ledger) Damaged() uint64 { return 0 }
+func (l *Ledger) Damaged() uint64 { return l.damaged.Load() }
 
 // Bytes is the size of the ledger on the disk.
-func (l *Ledger) Bytes() int64 { return 0 }
+func (l *Ledger) Bytes() int64 {
+	first, next := l.first.Load(), l.next.Load()
+	if first == next {
+		return 0
+	}
+	files := (next-1)/FileEntries - first/FileEntries + 1
+	return int64(files*headerSize + (next-first/FileEntries*FileEntries)*EntrySize)
+}
 
-// DropBefore moves First to offset and removes the files that lie wholly before it.
-func (l *Ledger) DropBefore(offset uint64) error { return nil }
+// DropBefore moves First to offset and removes the files that lie wholly before it. A file that a power
+// cut brings back is removed at the next call.
+func (l *Ledger) DropBefore(offset uint64) error {
+	offset = min(offset, l.next.Load())
+	if offset > l.first.Load() {
+		l.first.Store(offset)
+	}
+	files, err := l.files()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, i := range files {
+		// The file that the next entry goes to stays, though all in it may be dropped.
+		if i < l.first.Load()/FileEntries {
+			l.forget(i)
+			errs = append(errs, l.fsys.Remove(l.path(i)))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("drop from the ledger: %w", err)
+	}
+	return nil
+}
 
-// Close releases the files. It syncs nothing.
-func (l *Ledger) Close() error { return nil }
+// Close releases the files. It syncs nothing. Call it when nobody uses the ledger any more.
+func (l *Ledger) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for _, h := range l.open {
+		errs = append(errs, h.file.Close())
+	}
+	clear(l.open)
+	if l.tail != nil {
+		errs = append(errs, l.tail.Close())
+		l.tail = nil
+	}
+	return errors.Join(errs...)
+}
