@@ -1,21 +1,386 @@
 package store
 
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+	"syscall"
+
+	"github.com/edgemq/edgemq/store/ledger"
+	"github.com/edgemq/edgemq/store/record"
+)
+
 // Limits bound one Read; a zero does not limit.
 type Limits struct {
 	MaxRecords int // records returned
-	MaxBytes   int // their props and payloads; the first record is returned whatever its size
+	MaxBytes   int // of their encoding; the first record is returned whatever its size
 	MaxScan    int // entries examined
 }
 
-// Reader walks the log for one feed. It is not safe for concurrent use.
-type Reader struct{}
+// Reader walks the log for one feed. It is not safe for concurrent use. It holds no memory and no files between reads, so
+// there may be very many.
+type Reader struct {
+	s *Store
+}
 
 // NewReader returns a reader; it needs no closing.
-func (s *Store) NewReader() *Reader { panic("todo") }
+func (s *Store) NewReader() *Reader { return &Reader{s: s} }
+
+// read is one Read in progress.
+type read struct {
+	s         *Store
+	dst       []Record
+	next      uint64 // offset
+	left      Limits // counts down; math.MaxInt where there is no limit
+	returned  int    // records
+	want      func(offset uint64, topic uint32) bool
+	satisfied bool // a limit is reached
+}
+
+const unlimited = int(^uint(0) >> 1)
+
+func orUnlimited(n int) int {
+	if n <= 0 {
+		return unlimited
+	}
+	return n
+}
 
 // Read appends to dst the committed records with offset >= from that want chooses, within lim. next is the first
 // offset not examined, Committed when caught up. Lost, deleted and gone transient records are skipped, damaged ones too, counted
 // and logged. The bytes returned are valid for ever.
+//
+// The border between disk and memory moves while it reads, but only up: the flusher says what is on disk before the tail forgets
+// it. So an offset that is not in the tail is on disk, whenever one looks.
 func (r *Reader) Read(dst []Record, from uint64, lim Limits, want func(offset uint64, topic uint32) bool) (recs []Record, next uint64, err error) {
-	panic("todo")
+	s := r.s
+	q := &read{s: s, dst: dst, next: max(from, s.First()), want: want, left: Limits{
+		MaxRecords: orUnlimited(lim.MaxRecords), MaxBytes: orUnlimited(lim.MaxBytes), MaxScan: orUnlimited(lim.MaxScan),
+	}}
+	for !q.satisfied {
+		g, caughtUp := s.tail.find(q.next)
+		switch {
+		case caughtUp:
+			return q.dst, q.next, nil
+		case g != nil:
+			q.readTail(g)
+		default:
+			if err := q.readDisk(s.tail.oldest()); err != nil {
+				return q.dst, q.next, err
+			}
+		}
+	}
+	return q.dst, q.next, nil
+}
+
+// fits counts an entry that is wanted, or says that it must wait for another Read.
+func (q *read) fits(size int) bool {
+	if size > q.left.MaxBytes && q.returned > 0 {
+		q.satisfied = true
+		return false
+	}
+	q.left.MaxRecords--
+	q.left.MaxBytes = max(0, q.left.MaxBytes-size)
+	q.returned++
+	q.satisfied = q.left.MaxRecords == 0 || q.left.MaxBytes == 0
+	return true
+}
+
+// readTail walks the tail from g on until a limit or the newest group.
+func (q *read) readTail(g *Group) {
+	for ; g != nil; g = g.next.Load() {
+		mine, bytes := len(q.dst), 0
+		for i := 0; i < len(g.Entries) && !q.satisfied; i++ {
+			offset := g.Base + uint64(i)
+			if offset < q.next {
+				i += int(q.next - offset - 1)
+				continue
+			}
+			if q.left.MaxScan == 0 {
+				q.satisfied = true
+				break
+			}
+			e := &g.Entries[i]
+			if q.want(offset, e.Topic) {
+				if !q.fits(int(e.size)) {
+					break
+				}
+				q.dst = append(q.dst, g.Record(i))
+				bytes += int(e.size)
+			}
+			q.left.MaxScan--
+			q.next = offset + 1
+		}
+		if bytes > 0 && bytes < len(g.buf)/8 {
+			detach(q.dst[mine:]) // a few records must not keep the whole group in memory
+		}
+		if q.satisfied {
+			return
+		}
+		q.next = max(q.next, g.End())
+	}
+}
+
+// detach copies what records point to.
+func detach(recs []Record) {
+	n := 0
+	for i := range recs {
+		n += len(recs[i].Props) + len(recs[i].Payload)
+	}
+	arena := make([]byte, 0, n)
+	own := func(b []byte) []byte {
+		at := len(arena)
+		arena = append(arena, b...)
+		return arena[at:len(arena):len(arena)]
+	}
+	for i := range recs {
+		if len(recs[i].Props) > 0 {
+			recs[i].Props = own(recs[i].Props)
+		}
+		recs[i].Payload = own(recs[i].Payload)
+	}
+}
+
+// chunk is the memory that a read of the disk works in.
+type chunk struct {
+	entries []ledger.Entry
+	picks   []pick
+	blocks  [16]*block // direct-mapped, held until the end of the read
+	segs    [16]*seg
+}
+
+// pick is a wanted entry.
+type pick struct {
+	offset uint64
+	*ledger.Entry
+}
+
+const (
+	minChunk = 64
+	maxChunk = 4096
+)
+
+var chunks = sync.Pool{New: func() any { return &chunk{entries: make([]ledger.Entry, maxChunk)} }}
+
+// readDisk examines entries of the ledger below until.
+func (q *read) readDisk(until uint64) error {
+	c := chunks.Get().(*chunk)
+	defer chunks.Put(c)
+	defer c.releaseBlocks(&q.s.cache)
+	// A reader that takes little at a time decodes little; one that finds little looks at more and more.
+	size := maxChunk
+	if q.left.MaxRecords < maxChunk/4 {
+		size = max(minChunk, 2*q.left.MaxRecords)
+	}
+	for q.next < until && !q.satisfied {
+		size = min(size, q.left.MaxScan, int(min(until-q.next, maxChunk)))
+		if size <= 0 {
+			q.satisfied = true
+			return nil
+		}
+		n, err := q.s.ledger.Read(q.next, c.entries[:size])
+		if err != nil {
+			return fmt.Errorf("read ledger at offset %d: %w", q.next, err)
+		}
+		if n == 0 {
+			return fmt.Errorf("store: ledger ends at offset %d, %d was expected", q.next, until)
+		}
+		before := q.returned
+		first, next := q.next, q.next
+		c.picks = c.picks[:0]
+		for i := range c.entries[:n] {
+			e := &c.entries[i]
+			offset := first + uint64(i)
+			if e.Segment == 0 {
+				if e.Bad {
+					q.s.damagedAt(offset, e, errBadEntry)
+				}
+			} else if q.want(offset, e.Topic) {
+				if !q.fits(int(e.Length)) {
+					break
+				}
+				c.picks = append(c.picks, pick{offset, e})
+			}
+			next = offset + 1
+			if q.satisfied {
+				break
+			}
+		}
+		if err := q.fetch(c); err != nil {
+			return err // q.next is still at the chunk's beginning, and so is dst
+		}
+		q.left.MaxScan -= int(next - first)
+		q.next = next
+		if q.returned == before {
+			size = maxChunk
+		}
+	}
+	return nil
+}
+
+var errBadEntry = errors.New("damaged ledger entry")
+
+// fetch reads the chosen records into memory of their own and appends them to q.dst.
+func (q *read) fetch(c *chunk) error {
+	total := 0
+	for i := range c.picks {
+		total += int(c.picks[i].Length)
+	}
+	arena := make([]byte, 0, total)
+	kept := len(q.dst)
+	for i := range c.picks {
+		p := &c.picks[i]
+		at := len(arena)
+		b := arena[at : at+int(p.Length) : at+int(p.Length)]
+		ok, err := q.load(c, b, p)
+		if err != nil {
+			q.dst = q.dst[:kept]
+			return err
+		}
+		if !ok {
+			continue // deleted or damaged
+		}
+		r, n, err := record.Parse(b)
+		if err == nil && (n != len(b) || r.Offset != p.offset) {
+			err = fmt.Errorf("record %d of %d bytes where the ledger has %d of %d", r.Offset, n, p.offset, len(b))
+		}
+		if err != nil {
+			q.s.damagedAt(p.offset, p.Entry, err)
+			continue
+		}
+		if len(r.Props) == 0 {
+			r.Props = nil
+		}
+		arena = arena[:at+len(b)]
+		q.dst = append(q.dst, r)
+	}
+	return nil
+}
+
+// load fills b with the record's bytes. It returns false if the record is deleted or cannot be read any more.
+func (q *read) load(c *chunk, b []byte, p *pick) (bool, error) {
+	slot := p.Segment % uint32(len(c.segs))
+	g := c.segs[slot]
+	if g == nil || g.id != p.Segment {
+		if g = q.s.table.get(p.Segment); g == nil {
+			return false, nil // deleted
+		}
+		c.segs[slot] = g
+	}
+	var err error
+	if len(b) >= blockSize {
+		_, err = q.s.readSegment(g, b, int64(p.Pos)) // through the cache it would push out all else
+	} else {
+		err = q.copyBlocks(c, g, b, p.Pos)
+	}
+	switch {
+	case err == nil:
+		return true, nil
+	case q.s.table.get(p.Segment) == nil:
+		return false, nil // deleted while we looked
+	case !isDamage(err):
+		return false, err // no file descriptors left, closed: the record is still there
+	}
+	q.s.damagedAt(p.offset, p.Entry, err)
+	return false, nil
+}
+
+// isDamage says whether an error means that the bytes are gone, not that they cannot be had just now.
+func isDamage(err error) bool {
+	var corrupt *record.CorruptError
+	return errors.As(err, &corrupt) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.EIO) || errors.Is(err, record.ErrMagic)
+}
+
+// copyBlocks fills b from the cache. The blocks stay in use until the end of the read, since the next record is most likely
+// in them too.
+func (q *read) copyBlocks(c *chunk, g *seg, b []byte, pos uint32) error {
+	for len(b) > 0 {
+		key := blockKey{g.id, pos / blockSize}
+		in := int(pos % blockSize)
+		need := min(in+len(b), blockSize)
+		slot := (key.segment ^ key.index*7) % uint32(len(c.blocks))
+		bl := c.blocks[slot]
+		if bl == nil || bl.key != key || len(bl.data) < need {
+			if bl != nil {
+				c.blocks[slot] = nil
+				q.s.cache.release(bl)
+			}
+			var err error
+			bl, err = q.s.cache.get(key, need, func(p []byte) (int, error) {
+				return q.s.readSegment(g, p, int64(key.index)*blockSize)
+			})
+			if err != nil {
+				return err
+			}
+			c.blocks[slot] = bl
+		}
+		n := copy(b, bl.data[in:need])
+		b, pos = b[n:], pos+uint32(n)
+	}
+	return nil
+}
+
+func (c *chunk) releaseBlocks(cache *cache) {
+	for i, b := range c.blocks {
+		if b != nil {
+			cache.release(b)
+			c.blocks[i] = nil
+		}
+	}
+	clear(c.segs[:])
+	clear(c.picks)
+}
+
+// readSegment reads from a segment's file, no further than what the flusher has published: what is behind may be written
+// again with other bytes.
+func (s *Store) readSegment(g *seg, p []byte, pos int64) (int, error) {
+	valid := g.bytes.Load() - pos
+	if valid <= 0 {
+		return 0, nil
+	}
+	h, err := s.handles.acquire(g)
+	if err != nil {
+		return 0, err
+	}
+	defer s.handles.release(h)
+	n, err := h.r.ReadAt(p[:min(int64(len(p)), valid)], pos)
+	return n, err
+}
+
+// damagedAt counts and logs a record that cannot be read, unless retention has taken it meanwhile.
+func (s *Store) damagedAt(offset uint64, e *ledger.Entry, err error) {
+	if offset < s.First() {
+		return
+	}
+	s.count.damaged.Add(1)
+	if !s.reported.first(offset) {
+		return
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		s.log.Error("segment is missing, its records are lost", "offset", offset, "client", s.ClientName(e.Client), "segment", e.Segment)
+		return
+	}
+	s.log.Error("record damaged, skipped", "offset", offset, "segment", e.Segment, "pos", e.Pos, "err", err)
+}
+
+// reported remembers which damage was logged, so that many readers of one bad record make one line.
+type reported struct {
+	mu   sync.Mutex
+	seen map[uint64]struct{}
+}
+
+func (d *reported) first(offset uint64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, ok := d.seen[offset]; ok {
+		return false
+	}
+	if d.seen == nil || len(d.seen) >= 4096 {
+		d.seen = make(map[uint64]struct{})
+	}
+	d.seen[offset] = struct{}{}
+	return true
 }

@@ -1,6 +1,10 @@
 package store
 
-import "time"
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
 
 // Stats is a picture of the store for metrics and $SYS. Counts start at Open.
 type Stats struct {
@@ -38,7 +42,67 @@ type Histogram struct {
 }
 
 // Quantile returns an upper bound of the q-quantile (0 < q <= 1).
-func (h Histogram) Quantile(q float64) time.Duration { panic("todo") }
+func (h Histogram) Quantile(q float64) time.Duration {
+	rank := uint64(q * float64(h.Count))
+	for i, seen := 0, uint64(0); i < len(h.Buckets); i++ {
+		if seen += h.Buckets[i]; seen > 0 && seen >= rank {
+			return time.Duration(1<<i) * time.Microsecond
+		}
+	}
+	return 0
+}
+
+// histogram is a Histogram that is being filled.
+type histogram struct {
+	sum     atomic.Int64
+	buckets [32]atomic.Uint64
+}
+
+func (h *histogram) observe(d time.Duration) {
+	h.sum.Add(int64(d))
+	h.buckets[min(bits.Len64(uint64(d.Microseconds())), len(h.buckets)-1)].Add(1)
+}
+
+func (h *histogram) snapshot() (out Histogram) {
+	out.Sum = time.Duration(h.sum.Load())
+	for i := range h.buckets {
+		out.Buckets[i] = h.buckets[i].Load()
+		out.Count += out.Buckets[i]
+	}
+	return out
+}
+
+// counters are what the goroutines of a store count as they go.
+type counters struct {
+	appends, groups, records, mutations, bytes, syncs atomic.Uint64
+	checkpoints, deletedSegments, damaged, fulls      atomic.Uint64
+	syncLatency, commitLatency                        histogram
+	checkpointLatency, checkpointAt                   atomic.Int64 // ns; wall clock µs
+	diskFree                                          atomic.Uint64
+}
 
 // Stats returns the present figures.
-func (s *Store) Stats() Stats { panic("todo") }
+func (s *Store) Stats() Stats {
+	c := &s.count
+	out := Stats{
+		Sync:  s.opt.Sync,
+		First: s.First(), Next: s.Next(), Committed: s.Committed(),
+		Flushed: s.tail.flushedUntil.Load(), Checkpointed: s.checkpointedNext.Load(),
+		Appends: c.appends.Load(), Groups: c.groups.Load(), Records: c.records.Load(),
+		Mutations: c.mutations.Load(), Bytes: c.bytes.Load(), Syncs: c.syncs.Load(),
+		SyncLatency: c.syncLatency.snapshot(), CommitLatency: c.commitLatency.snapshot(),
+		JournalBytes: s.journalBytes(),
+		TailBytes:    s.tail.bytes.Load(), UnflushedBytes: s.tail.pushed.Load() - s.tail.flushed.Load(),
+		LedgerBytes: s.ledger.Bytes(), DeletedSegments: c.deletedSegments.Load(),
+		Topics: int(s.Topics()), Checkpoints: c.checkpoints.Load(),
+		CheckpointLatency: time.Duration(c.checkpointLatency.Load()),
+		DiskFree:          c.diskFree.Load(),
+		Damaged:           c.damaged.Load(), Full: s.full.Load() != 0, Fulls: c.fulls.Load(), Failed: s.failure(),
+	}
+	out.CacheBytes, out.CacheHits, out.CacheMisses = s.cache.stats()
+	out.Segments, out.SegmentBytes = s.table.totals()
+	if at := c.checkpointAt.Load(); at > 0 {
+		out.CheckpointAge = max(0, s.opt.Now().Sub(time.UnixMicro(at)))
+	}
+	return out
+}

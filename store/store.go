@@ -2,8 +2,20 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/edgemq/edgemq/store/journal"
+	"github.com/edgemq/edgemq/store/ledger"
 	"github.com/edgemq/edgemq/store/record"
+	"github.com/edgemq/edgemq/store/state"
+	"github.com/edgemq/edgemq/store/vfs"
 )
 
 // Record is a stored message. Its Props and Payload are valid for ever and must not be changed.
@@ -12,78 +24,172 @@ type Record = record.Record
 // Mutation is one change of durable state; a nil Value deletes.
 type Mutation = record.Mutation
 
-// Message is what Append stores.
-type Message struct {
-	Topic, Client  uint32 // see Store.TopicID and Store.ClientID
-	Flags          record.Flags
-	PacketID       uint16
-	Expiry         uint32 // seconds from now; counts if Flags has FlagExpiry
-	Props, Payload []byte
-}
-
-// Completion is told once what became of an append. base is the offset of its first message.
-// It runs on the committer, so it must not block nor call Append.
-type Completion interface {
-	Committed(base uint64, err error)
-}
-
 // Store is an open data directory. Its methods are safe for concurrent use.
-type Store struct{}
+type Store struct {
+	opt      Options
+	log      *slog.Logger
+	fs       vfs.FS
+	segments string // the directory of segments
+	lock     io.Closer
+	state    *state.DB
+	journal  *journal.Journal
+	ledger   *ledger.Ledger
 
-// Open locks the directory and recovers what it holds; the work is bounded by the journal, not by the backlog.
-func Open(o Options) (*Store, error) { panic("todo") }
+	open      appender
+	committer committer
+	tail      tail
+	flusher   flusher
+	table     table
+	topics    topics
+	clients   clients
+	cache     cache
+	handles   handles
+	count     counters
+	reported  reported
+
+	maxGroup   int
+	maxJournal int64
+
+	// boundary is held while a group becomes visible and while a checkpoint notes where it is.
+	boundary  sync.Mutex
+	position  journal.Position // behind the newest visible group; under boundary
+	journaled atomic.Int64     // bytes of journal written since Open
+	released  atomic.Int64     // of those, covered by a checkpoint
+
+	first            atomic.Uint64
+	sweepBelow       uint32 // lowest segment number that was free at Open
+	checkpointedNext atomic.Uint64
+
+	waiting  atomic.Bool   // the committer waits for progress
+	progress chan struct{} // made by flusher, checkpoint, followers
+	prepare  chan struct{} // the journal may need a next file
+	// checkpointNow asks the flusher for a checkpoint.
+	checkpointNow chan struct{}
+
+	full     atomic.Uint32 // why: fullLow …
+	failed   chan struct{} // closed when the store fails
+	failOnce sync.Once
+	failErr  atomic.Pointer[error]
+	running  atomic.Bool
+}
+
+// errKilled is the failure that tests use to stop a store as a crash would.
+var errKilled = errors.New("killed")
 
 // Run commits, flushes and deletes until ctx ends or the store fails. When it returns nil everything that
 // was appended is committed, flushed and checkpointed.
-func (s *Store) Run(ctx context.Context) error { panic("todo") }
-
-// Close releases the directory. Call it after Run has returned.
-func (s *Store) Close() error { panic("todo") }
-
-// Append puts msgs (at consecutive offsets) and muts into the open group as one unit: after a crash
-// all of it is there or nothing. It copies what it is given and returns; done, if not nil, is called once when the
-// group is as durable as Options.Sync says, or has failed. Append blocks only while the open group is full.
-// With durable false nothing in it needs an fsync of its own (QoS 0, cursors); done comes after the write then.
-// Errors at once, after which done is not called: ErrFull, ErrFailed, ErrClosed, ErrTooLarge.
-func (s *Store) Append(msgs []Message, muts []Mutation, durable bool, done Completion) error {
-	panic("todo")
+func (s *Store) Run(ctx context.Context) error {
+	if !s.running.CompareAndSwap(false, true) {
+		return errors.New("store: Run called twice")
+	}
+	s.log.Info("store open", "dir", s.opt.Dir, "sync", s.opt.Sync.String(), "first", s.First(), "next", s.Next())
+	helpers, stopHelpers := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopHelpers()
+	var wg sync.WaitGroup
+	committed := make(chan struct{}) // closed when the committer has ended
+	var commitErr, flushErr error
+	wg.Go(func() {
+		defer close(committed)
+		commitErr = s.commitLoop(ctx.Done())
+	})
+	wg.Go(func() {
+		flushErr = s.flushLoop(committed)
+		stopHelpers() // the last checkpoint may have waited for what they do
+	})
+	wg.Go(func() { s.prepareLoop(helpers) })
+	wg.Go(func() { s.retainLoop(helpers) })
+	wg.Wait()
+	if err := s.failure(); err != nil {
+		return err
+	}
+	if errors.Is(commitErr, ErrFull) {
+		s.log.Warn("stopped while the disk was full; appends without an answer are not stored")
+		commitErr = nil
+	}
+	return errors.Join(commitErr, flushErr)
 }
 
-// TopicID returns the number of a topic, from 1, and gives it one at its first use.
-func (s *Store) TopicID(name string) (uint32, error) { panic("todo") }
+// Close releases the directory. Call it after Run has returned.
+func (s *Store) Close() error {
+	s.open.shut(ErrClosed)
+	s.failRest(ErrClosed)
+	var errs []error
+	for _, a := range s.flusher.writers {
+		errs = append(errs, a.close())
+	}
+	errs = append(errs, s.handles.close())
+	return errors.Join(append(errs, s.release())...)
+}
 
-// TopicName returns the name of a topic, "" if id is unknown.
-func (s *Store) TopicName(id uint32) string { panic("todo") }
+// release closes what Open opened, in reverse.
+func (s *Store) release() error {
+	var errs []error
+	if s.journal != nil {
+		errs = append(errs, s.journal.Close())
+	}
+	if s.ledger != nil {
+		errs = append(errs, s.ledger.Close())
+	}
+	if s.state != nil {
+		errs = append(errs, s.state.Close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}
 
-// Topics returns the highest topic number in use.
-func (s *Store) Topics() uint32 { panic("todo") }
-
-// LookupTopic is TopicID for a topic that may not exist. It does not allocate.
-func (s *Store) LookupTopic(name []byte) (uint32, bool) { panic("todo") }
-
-// ClientID returns the number of a client, from 1, and gives it one at its first use. A persistent client (one
-// whose session outlives its connection) gets segments of its own from its first message on.
-func (s *Store) ClientID(name string, persistent bool) (uint32, error) { panic("todo") }
-
-// ClientName returns the name of a client, "" if id is unknown.
-func (s *Store) ClientName(id uint32) string { panic("todo") }
-
-// Next returns the offset that the next appended message will get. Offsets start at 1.
-func (s *Store) Next() uint64 { panic("todo") }
+// Next returns the offset that the next appended message will get.
+func (s *Store) Next() uint64 { return s.open.next.Load() }
 
 // Committed returns the first offset that is not yet committed.
-func (s *Store) Committed() uint64 { panic("todo") }
+func (s *Store) Committed() uint64 { return s.tail.committed.Load() }
 
 // First returns the oldest offset that is kept.
-func (s *Store) First() uint64 { panic("todo") }
+func (s *Store) First() uint64 { return s.first.Load() }
 
 // Get returns one value of the committed state.
-func (s *Store) Get(b record.Bucket, key []byte) (value []byte, ok bool, err error) { panic("todo") }
+func (s *Store) Get(b record.Bucket, key []byte) (value []byte, ok bool, err error) {
+	return s.state.Get(b, key)
+}
 
 // Range calls fn for the committed keys of a bucket that begin with prefix, in key order, until it returns false.
 func (s *Store) Range(b record.Bucket, prefix []byte, fn func(k, v []byte) bool) error {
-	panic("todo")
+	return s.state.Range(b, prefix, fn)
 }
 
 // SearchTime returns the first offset whose record arrived at or after the time (µs since 1970); Committed if none did.
-func (s *Store) SearchTime(micros int64) uint64 { panic("todo") }
+func (s *Store) SearchTime(micros int64) uint64 {
+	// Times never run backwards, so one question tells which side of the border to search. The tail goes first:
+	// meanwhile records move from it to the ledger, not the other way.
+	if offset, ok := s.tail.search(micros); ok {
+		return offset
+	}
+	return max(s.ledger.Search(micros), s.First())
+}
+
+// paths of what is in the data directory.
+func (o *Options) path(names ...string) string {
+	return filepath.Join(append([]string{o.Dir}, names...)...)
+}
+
+// limits fills in what depends on the journal.
+func (s *Store) limits() {
+	s.maxGroup = s.journal.MaxGroup()
+	s.maxJournal = max(2*s.opt.CheckpointBytes, s.opt.CheckpointBytes+int64(s.maxGroup)) + 2*s.opt.JournalFileBytes
+}
+
+// checkOptions refuses what could not work.
+func (o *Options) check() error {
+	switch {
+	case o.Dir == "":
+		return errors.New("store: no data directory given")
+	case o.SegmentBytes < 4<<10 || o.SegmentBytes > 1<<31:
+		return fmt.Errorf("store: segments of %d bytes: from 4 KiB to 2 GiB are possible", o.SegmentBytes)
+	case o.JournalFileBytes < 64<<10 || o.JournalFileBytes > 1<<31:
+		return fmt.Errorf("store: journal files of %d bytes: from 64 KiB to 2 GiB are possible", o.JournalFileBytes)
+	case o.SyncInterval < time.Millisecond:
+		return fmt.Errorf("store: sync interval %v is shorter than 1 ms", o.SyncInterval)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package store
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/edgemq/edgemq/store/journal"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+// maxOpen bounds the open group, and with it how much one commit writes. A single Append may be larger.
+const maxOpen = 8 << 20
+
+// knownFlags are the flags that mean something on disk. Others are cut off, since the record could not be read back.
+const knownFlags = 3 | record.FlagRetain | record.FlagExpiry | record.FlagTransient | record.FlagUTF8
+
+// Message is what Append stores.
+type Message struct {
+	Topic, Client  uint32 // see Store.TopicID and Store.ClientID
+	Flags          record.Flags
+	PacketID       uint16
+	Expiry         uint32 // seconds from now; counts if Flags has FlagExpiry
+	Props, Payload []byte
+}
+
+// Completion is told once what became of an append. base is the offset of its first message.
+// It runs on the committer, so it must not block nor call Append.
+type Completion interface {
+	Committed(base uint64, err error)
+}
+
+// batch is a group on its way: what Appends leave for the committer. Its memory is used again for a later group.
+type batch struct {
+	base    uint64
+	buf     []byte // journal.HeaderSize bytes for the journal, then records
+	entries []Entry
+	muts    []byte     // encoded
+	list    []Mutation // the same; keys and values alias muts or an earlier backing array of it
+	dones   []pending
+	appends int
+	durable bool // somebody waits for the disk
+	force   bool // and needs it whatever Options.Sync says
+}
+
+// pending is a completion to be run.
+type pending struct {
+	done Completion
+	base uint64
+}
+
+func newBatch() *batch { return &batch{buf: make([]byte, journal.HeaderSize, 64<<10)} }
+
+// reset empties b for a group that begins at base. What a rare giant took is given back.
+func (b *batch) reset(base uint64) {
+	if cap(b.buf) > 2*maxOpen {
+		b.buf = make([]byte, journal.HeaderSize, 64<<10)
+	}
+	if cap(b.muts) > maxOpen {
+		b.muts = nil
+	}
+	clear(b.list)
+	clear(b.dones)
+	b.base, b.appends, b.durable, b.force = base, 0, false, false
+	b.buf, b.entries, b.muts = b.buf[:journal.HeaderSize], b.entries[:0], b.muts[:0]
+	b.list, b.dones = b.list[:0], b.dones[:0]
+}
+
+// size is what the batch takes in the journal.
+func (b *batch) size() int { return len(b.buf) + len(b.muts) }
+
+// appender is the open group and what guards it.
+type appender struct {
+	mu   sync.Mutex
+	room sync.Cond // the open group has been taken, or err set
+	open *batch
+	time int64 // of the newest record: time never runs backwards with the offset
+	err  error // why nothing is taken any more
+
+	next atomic.Uint64 // offset; changed under mu
+	wake chan struct{} // to the committer
+}
+
+func (a *appender) init(next uint64, time int64) {
+	a.room.L = &a.mu
+	a.open = newBatch()
+	a.open.base = next
+	a.time = time
+	a.next.Store(next)
+	a.wake = make(chan struct{}, 1)
+}
+
+// take hands the open group to the committer, nil if it is empty, and puts spare in its place.
+func (a *appender) take(spare *batch) *batch {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b := a.open
+	if b.appends == 0 {
+		return nil
+	}
+	spare.reset(a.next.Load())
+	a.open = spare
+	a.room.Broadcast()
+	return b
+}
+
+// shut refuses all further appends; the first reason stays.
+func (a *appender) shut(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err == nil {
+		a.err = err
+	}
+	a.room.Broadcast()
+}
+
+// Append puts msgs (at consecutive offsets) and muts into the open group as one unit: after a crash
+// all of it is there or nothing. It copies what it is given and returns; done, if not nil, is called once when the
+// group is as durable as Options.Sync says, or has failed. Append blocks only while the open group is full.
+// With durable false nothing in it needs an fsync of its own (QoS 0, cursors); done comes after the write then.
+// Errors at once, after which done is not called: ErrFull, ErrFailed, ErrClosed, ErrTooLarge.
+func (s *Store) Append(msgs []Message, muts []Mutation, durable bool, done Completion) error {
+	full := s.full.Load() != 0 && len(msgs) > 0
+	if full && durable {
+		return ErrFull // mutations alone pass, so that consumers go on
+	}
+	return s.append(msgs, muts, appendMode{durable: durable, transient: full}, done)
+}
+
+// appendMode is how a batch of messages goes into the group.
+type appendMode struct {
+	durable   bool
+	force     bool // sync even if Options.Sync is weaker
+	transient bool // keep the messages from the disk: there is no room
+}
+
+func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Completion) error {
+	size := 0
+	for i := range msgs {
+		n := record.Size(len(msgs[i].Props), len(msgs[i].Payload))
+		if n > record.MaxSize {
+			return fmt.Errorf("%w: message of %d bytes", ErrTooLarge, n)
+		}
+		size += n
+	}
+	for _, m := range muts {
+		if err := m.Check(); err != nil {
+			return fmt.Errorf("%w: %w", ErrTooLarge, err)
+		}
+		size += record.MutationSize(len(m.Key), len(m.Value))
+	}
+	if size+journal.HeaderSize > s.maxGroup {
+		return fmt.Errorf("%w: %d bytes, %d fit", ErrTooLarge, size, s.maxGroup-journal.HeaderSize)
+	}
+	a := &s.open
+	a.mu.Lock()
+	for a.err == nil && a.open.appends > 0 && a.open.size()+size > min(maxOpen, s.maxGroup) {
+		a.room.Wait()
+	}
+	if a.err != nil {
+		defer a.mu.Unlock()
+		return a.err
+	}
+	b := a.open
+	idle := b.appends == 0
+	base := a.next.Load()
+	if len(msgs) > 0 {
+		a.time = max(a.time, s.opt.Now().UnixMicro())
+		b.add(msgs, base, a.time, mode.transient)
+		a.next.Store(base + uint64(len(msgs)))
+	}
+	for _, m := range muts {
+		b.mutate(m)
+	}
+	b.appends++
+	b.durable = b.durable || mode.durable
+	b.force = b.force || mode.force
+	if done != nil {
+		b.dones = append(b.dones, pending{done, base})
+	}
+	a.mu.Unlock()
+	if idle {
+		poke(a.wake) // who finds the group not empty need not: its first append did
+	}
+	return nil
+}
+
+// add encodes messages at the end of the group.
+func (b *batch) add(msgs []Message, base uint64, time int64, transient bool) {
+	var r record.Record
+	r.Time = time
+	for i := range msgs {
+		m := &msgs[i]
+		r.Offset = base + uint64(i)
+		r.Topic, r.Client, r.Expiry, r.PacketID = m.Topic, m.Client, m.Expiry, m.PacketID
+		r.Flags = m.Flags & knownFlags
+		if transient {
+			r.Flags |= record.FlagTransient
+		}
+		r.Props, r.Payload = m.Props, m.Payload
+		pos := len(b.buf)
+		b.buf = record.Append(b.buf, &r)
+		b.entries = append(b.entries, Entry{
+			Time: time, Topic: r.Topic, Client: r.Client, Expiry: r.Expiry, PacketID: r.PacketID, Flags: r.Flags,
+			pos: uint32(pos - journal.HeaderSize), size: uint32(len(b.buf) - pos),
+		})
+	}
+}
+
+// mutate encodes a mutation and keeps a copy of it to be applied after the commit.
+func (b *batch) mutate(m Mutation) {
+	at := len(b.muts) + record.MutationHeaderSize
+	b.muts = record.AppendMutation(b.muts, m)
+	k := at + len(m.Key)
+	c := Mutation{Bucket: m.Bucket, Key: b.muts[at:k:k]}
+	if m.Value != nil {
+		c.Value = b.muts[k:len(b.muts):len(b.muts)]
+	}
+	b.list = append(b.list, c)
+}

@@ -1,0 +1,164 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/edgemq/edgemq/store/record"
+	"github.com/edgemq/edgemq/store/segment"
+	"github.com/edgemq/edgemq/store/state"
+)
+
+// errUnsynced marks a failed fsync, after which nothing may be tried again: the kernel may have dropped the pages, and
+// the next fsync would report success.
+var errUnsynced = errors.New("sync before checkpoint")
+
+// checkpointDue says whether the journal has grown or aged enough.
+func (s *Store) checkpointDue() bool {
+	if s.journalBytes() >= s.opt.CheckpointBytes {
+		return true
+	}
+	select {
+	case <-s.checkpointNow:
+		return true
+	default:
+	}
+	if s.journalBytes() == 0 && len(s.flusher.dirty) == 0 {
+		return false
+	}
+	return time.Since(s.flusher.checkpointed) >= s.opt.CheckpointInterval
+}
+
+// checkpoint makes all that was committed up to now durable outside the journal.
+//
+// What the disk holds at each step, and what a crash leaves:
+//
+//  1. Freeze, at a boundary between two groups: state.db has the old checkpoint.
+//  2. Records up to the boundary are written: segments and ledger are longer than the old checkpoint says. A crash
+//     here and in 3 replays the journal from the old position, over the same bytes. New segments are in no table: replay
+//     makes them anew, and what it does not reuse is swept away.
+//  3. Everything dirty is synced, names too.
+//  4. state.Save, one transaction: old checkpoint or new.
+//  5. Journal files before the boundary are released. A crash before that leaves files that replay skips.
+//  6. Ledger files below First are dropped, after First was saved. A crash before that leaves files to drop next time.
+func (s *Store) checkpoint(force bool) error {
+	f := &s.flusher
+	start := time.Now()
+	f.sealOld(s.opt.Now())
+
+	s.boundary.Lock()
+	keys := s.state.Freeze()
+	pos, until, journaled := s.position, s.tail.newest(), s.journaled.Load()
+	s.boundary.Unlock()
+
+	for f.cur != until {
+		if err := s.flushUntil(f.collect(until)); err != nil {
+			return err
+		}
+	}
+	if !force && keys == 0 && len(f.dirty) == 0 && f.saved.Next == until.End() && journaled == s.released.Load() {
+		f.checkpointed = start
+		return nil
+	}
+	if err := f.sync(); err != nil {
+		return fmt.Errorf("%w: %w", errUnsynced, err)
+	}
+	cp := state.Checkpoint{
+		JournalFile: pos.File, JournalGroup: pos.Group,
+		First: s.table.first(until.End()), Next: until.End(), Time: f.time, Saved: s.opt.Now().UnixMicro(),
+	}
+	extra := make([]Mutation, 0, len(f.dirty)+1)
+	for _, a := range f.dirty {
+		extra = append(extra, s.table.put(a.seg))
+	}
+	extra = append(extra, record.Put(record.BucketMeta, nextSegmentKey, segmentKey(f.nextID)))
+	if err := s.state.Save(cp, extra); err != nil {
+		return fmt.Errorf("save checkpoint: %w", err)
+	}
+	f.saved = cp
+	s.saved(cp, journaled)
+	if err := s.ledger.DropBefore(cp.First); err != nil {
+		s.log.Warn("drop old ledger files", "offset", cp.First, "err", err) // tried again at the next checkpoint
+	}
+	took := time.Since(start)
+	f.checkpointed = start
+	s.count.checkpoints.Add(1)
+	s.count.checkpointLatency.Store(int64(took))
+	s.log.Debug("checkpoint", "offset", cp.Next, "segments", len(extra)-1, "keys", keys, "took", took)
+	return nil
+}
+
+// saved lets the rest of the store know of a checkpoint.
+func (s *Store) saved(cp state.Checkpoint, journaled int64) {
+	f := &s.flusher
+	s.table.mu.Lock()
+	for id, a := range f.dirty {
+		a.saved = a.meta.Sealed
+		delete(f.dirty, id)
+	}
+	s.table.mu.Unlock()
+	s.journal.Release(journalPosition(cp))
+	s.released.Store(journaled)
+	s.moveFirst()
+	s.checkpointedNext.Store(cp.Next)
+	s.count.checkpointAt.Store(cp.Saved)
+	poke(s.prepare)
+	poke(s.progress)
+}
+
+// sync makes segments and ledger durable, bytes and names.
+func (f *flusher) sync() error {
+	root, fs := f.s.segments, f.s.fs
+	for _, a := range f.dirty {
+		w, reopened := a.w, false
+		if w == nil {
+			var err error
+			if w, err = segment.OpenWrite(fs, root, a.client, a.id, a.meta.Bytes); err != nil {
+				return err
+			}
+			reopened = true
+		}
+		err := w.Sync()
+		if reopened {
+			err = errors.Join(err, w.Close())
+		} else if a.meta.Sealed {
+			err = errors.Join(err, a.close())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	f.writers = slices.DeleteFunc(f.writers, func(a *active) bool { return a.w == nil })
+	for client := range f.dirs {
+		if err := fs.SyncDir(segment.Dir(root, client)); err != nil {
+			return err
+		}
+	}
+	if len(f.dirs) > 0 {
+		if err := fs.SyncDir(root); err != nil {
+			return err
+		}
+	}
+	clear(f.dirs)
+	return f.s.ledger.Sync()
+}
+
+// sealOld seals open segments whose oldest record would otherwise outlive its age limit by long, since only a whole
+// sealed segment can be deleted.
+func (f *flusher) sealOld(now time.Time) {
+	t := &f.s.table
+	for key, a := range f.own {
+		if a.meta.Records == 0 {
+			continue
+		}
+		limit := f.s.sealAge(a.topics)
+		if limit <= 0 || now.UnixMicro()-a.meta.FirstTime < limit.Microseconds() {
+			continue
+		}
+		t.update(a.seg, func(m *segment.Meta) { m.Sealed = true })
+		f.dirty[a.id] = a
+		delete(f.own, key)
+	}
+}

@@ -1,0 +1,275 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/edgemq/edgemq/store/journal"
+)
+
+const (
+	// maxUnflushed bounds what the flusher may be behind, and so the memory of the tail.
+	maxUnflushed = 48 << 20
+	// maxUnfollowed bounds what a follower may be behind.
+	maxUnfollowed = 48 << 20
+	// retryFull is how long to wait before a full disk is tried again.
+	retryFull = 200 * time.Millisecond
+)
+
+// committer turns many Appends into few fsyncs. Its goroutine alone writes the journal, so what is below has no mutex.
+//
+// What the disk holds at each instant, and what a crash leaves:
+//
+//  1. The group is open: nothing. Nobody has been told anything.
+//  2. journal.Append is writing: a torn group, which recovery cuts off, or the whole group.
+//  3. Written, not synced: kill -9 keeps it, a power cut keeps all, parts or nothing. A part fails its checksum and is
+//     cut off. The whole group may come back though nobody was told: for a publisher that resends, at least once.
+//  4. Synced: there for good. Only now is the group visible: state applied, tail, completions, followers, in this order, so that who
+//     is told of an append finds it. Nothing is delivered that a crash could take back (unless it was QoS 0).
+//
+// If 2 or 3 fails the disk holds we do not know what. The kernel may have dropped the dirty pages and would report the
+// next fsync as a success, so there is no next one: the store fails, and a restart reads what is really there.
+type committer struct {
+	spare    *batch
+	unsynced time.Time // when the oldest write that is not synced was made; zero if there is none
+	lazy     *time.Timer
+}
+
+// commitLoop runs until stop is closed and the open group is empty, or the store has failed.
+func (s *Store) commitLoop(stop <-chan struct{}) error {
+	c := &s.committer
+	c.spare = newBatch()
+	c.lazy = time.NewTimer(time.Hour)
+	defer c.lazy.Stop()
+	for {
+		// Backpressure comes before the group is taken, so that it fills meanwhile and then blocks Append.
+		if err := s.awaitRoom(stop); err != nil {
+			return s.failRest(err)
+		}
+		if b := s.open.take(c.spare); b != nil {
+			if err := s.commit(b, stop); err != nil {
+				b.answer(err)
+				return s.failRest(err)
+			}
+			c.spare = b
+			continue // never wait for more once there is something
+		}
+		select {
+		case <-s.open.wake:
+		case <-c.lazy.C:
+			if err := s.syncLazily(time.Now()); err != nil {
+				return s.failRest(err)
+			}
+		case <-s.failed:
+			return s.failRest(s.failure())
+		case <-stop:
+			s.open.shut(ErrClosed) // after this nothing is added to the group
+			if s.open.empty() {
+				return s.syncNow()
+			}
+		}
+	}
+}
+
+func (a *appender) empty() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.open.appends == 0
+}
+
+// commit makes one group durable and visible. On an error nothing of it is visible.
+func (s *Store) commit(b *batch, stop <-chan struct{}) error {
+	start := time.Now()
+	buf := append(slices.Grow(b.buf, len(b.muts)+journal.BlockSize), b.muts...) // room for the journal's padding
+	b.buf = buf                                                                 // keep what it grew to
+	head := journal.GroupHeader{Base: b.base, Count: len(b.entries), RecordsLen: len(buf) - len(b.muts) - journal.HeaderSize}
+	pos, err := s.journal.Append(buf, head)
+	waited := false
+	for errors.Is(err, journal.ErrNoRoom) {
+		waited = true
+		// Nothing was written, so this is not a failed write: wait for room. Nobody has been told anything.
+		s.setFull(fullJournal, err)
+		if err := s.awaitSpace(stop); err != nil {
+			return err
+		}
+		pos, err = s.journal.Append(buf, head)
+	}
+	if err != nil {
+		return s.fail(fmt.Errorf("write group: %w", err))
+	}
+	if waited {
+		s.clearFull(fullJournal)
+	}
+	if c := &s.committer; c.unsynced.IsZero() {
+		c.unsynced = start
+	}
+	if b.force || b.durable && s.opt.Sync == SyncAlways {
+		if err := s.syncNow(); err != nil {
+			return err
+		}
+	} else if err := s.syncLazily(start); err != nil {
+		return err
+	}
+	s.publish(b, pos)
+	b.answer(nil)
+	s.tail.wakeFollowers()
+	if s.tail.pushed.Load()-s.tail.flushed.Load() >= flushBatch || s.journalBytes() >= s.opt.CheckpointBytes {
+		poke(s.flusher.wake)
+	}
+	s.count.commitLatency.observe(time.Since(start))
+	return nil
+}
+
+// publish makes a committed group visible.
+func (s *Store) publish(b *batch, pos journal.Position) {
+	g := &Group{Base: b.base}
+	n := len(b.buf) - len(b.muts) - journal.HeaderSize
+	// Exact copies, which the garbage collector takes back when the last reader has let go; the batch is used again. append does not clear
+	// memory that it then overwrites, as make would.
+	g.buf = append(g.buf, b.buf[journal.HeaderSize:journal.HeaderSize+n]...)
+	g.Entries = append(g.Entries, b.entries...)
+	g.bytes = int64(cap(g.buf) + cap(g.Entries)*entryBytes + groupBytes)
+
+	s.boundary.Lock() // a checkpoint must not fall between state and tail
+	if len(b.list) > 0 {
+		s.state.Apply(b.list)
+	}
+	if pos.File != s.position.File {
+		poke(s.prepare)
+	}
+	s.position = pos
+	written := (len(b.buf) + journal.BlockSize - 1) &^ (journal.BlockSize - 1)
+	s.journaled.Add(int64(written))
+	s.tail.push(g)
+	s.boundary.Unlock()
+
+	c := &s.count
+	c.groups.Add(1)
+	c.appends.Add(uint64(b.appends))
+	c.records.Add(uint64(len(b.entries)))
+	c.mutations.Add(uint64(len(b.list)))
+	c.bytes.Add(uint64(written))
+}
+
+// answer runs the completions.
+func (b *batch) answer(err error) {
+	for _, p := range b.dones {
+		p.done.Committed(p.base, err)
+	}
+}
+
+// syncNow makes all that was written durable.
+func (s *Store) syncNow() error {
+	c := &s.committer
+	if c.unsynced.IsZero() {
+		return nil
+	}
+	start := time.Now()
+	if err := s.journal.Sync(); err != nil {
+		return s.fail(fmt.Errorf("sync journal: %w", err))
+	}
+	s.count.syncLatency.observe(time.Since(start))
+	s.count.syncs.Add(1)
+	c.unsynced = time.Time{}
+	return nil
+}
+
+// syncLazily syncs what nobody waits for once it is older than Options.SyncInterval, and sees to it that it is called again.
+func (s *Store) syncLazily(now time.Time) error {
+	c := &s.committer
+	if c.unsynced.IsZero() || s.opt.Sync == SyncNone {
+		return nil
+	}
+	age := now.Sub(c.unsynced)
+	if age >= s.opt.SyncInterval {
+		return s.syncNow()
+	}
+	if age <= 0 { // the first one
+		c.lazy.Reset(s.opt.SyncInterval)
+	}
+	return nil
+}
+
+// awaitRoom waits while the flusher, a checkpoint or a follower is too far behind: memory and journal are bounded.
+func (s *Store) awaitRoom(stop <-chan struct{}) error {
+	if !s.crowded() {
+		return nil
+	}
+	s.waiting.Store(true) // before looking again, so that who makes room in between pokes us
+	defer s.waiting.Store(false)
+	for s.crowded() {
+		poke(s.flusher.wake)
+		if s.full.Load() != 0 {
+			// The flusher waits for the disk, which may take for ever: be ready to stop without it. What is
+			// committed is in the journal.
+			if err := s.awaitSpace(stop); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-s.progress:
+		case <-s.failed:
+			return s.failure()
+		}
+	}
+	return nil
+}
+
+func (s *Store) crowded() bool {
+	t := &s.tail
+	return t.pushed.Load()-t.flushed.Load() > maxUnflushed || s.journalBytes() > s.maxJournal || t.unfollowed() > maxUnfollowed
+}
+
+// awaitSpace waits a little for disk space; it gives up when the store is told to stop.
+func (s *Store) awaitSpace(stop <-chan struct{}) error {
+	s.waiting.Store(true)
+	defer s.waiting.Store(false)
+	retry := time.NewTimer(retryFull)
+	defer retry.Stop()
+	select {
+	case <-s.progress:
+	case <-retry.C:
+	case <-s.failed:
+		return s.failure()
+	case <-stop:
+		return ErrFull
+	}
+	return nil
+}
+
+// journalBytes is what the journal holds that no checkpoint covers.
+func (s *Store) journalBytes() int64 { return s.journaled.Load() - s.released.Load() }
+
+// fail stops the store for good. It returns the error that appends get from now on.
+func (s *Store) fail(cause error) error {
+	s.failOnce.Do(func() {
+		err := fmt.Errorf("%w: %w", ErrFailed, cause)
+		s.failErr.Store(&err)
+		s.open.shut(err)
+		close(s.failed)
+		if !errors.Is(cause, errKilled) {
+			s.log.Error("store failed, no more appends until a restart", "err", cause)
+		}
+	})
+	return s.failure()
+}
+
+// failure returns why the store failed, nil if it has not.
+func (s *Store) failure() error {
+	if p := s.failErr.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// failRest answers everything that is still in the open group, and takes nothing more.
+func (s *Store) failRest(err error) error {
+	s.open.shut(err)
+	if b := s.open.take(newBatch()); b != nil {
+		b.answer(err)
+	}
+	return err
+}

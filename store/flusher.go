@@ -1,0 +1,458 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/edgemq/edgemq/store/ledger"
+	"github.com/edgemq/edgemq/store/record"
+	"github.com/edgemq/edgemq/store/segment"
+	"github.com/edgemq/edgemq/store/state"
+)
+
+const (
+	// flushBatch is how many bytes of groups are moved at once: enough for one write a client to be a large one.
+	flushBatch = 8 << 20
+	// flushEvery is how long a record waits for company before it is moved.
+	flushEvery = time.Second
+	// maxWriters bounds the segment files that are open for writing.
+	maxWriters = 256
+	// usageBound bounds the clients whose use is remembered, twice over (see usages).
+	usageBound = 16 << 10
+)
+
+// flusher copies committed records from the tail to segments and ledger. Its goroutine alone changes what is below,
+// and makes the checkpoints.
+//
+// Nothing it writes is synced before a checkpoint, and recovery begins from the lengths that the checkpoint saved: whatever a crash
+// leaves behind them is written again from the journal, with the same bytes or, since numbers of new segments are given
+// anew, with others. So readers are never shown more than flushedUntil, and a write that failed is planned again from scratch.
+type flusher struct {
+	s    *Store
+	wake chan struct{}
+
+	cur    *Group             // newest group that was moved
+	own    map[uint32]*active // client → its open segment; segment.Shared → the shared one
+	usage  usages
+	nextID uint32 // lowest number never given to a segment
+	time   int64  // of the newest record moved
+
+	dirty    map[uint32]*active  // segment → written or sealed since the last checkpoint
+	dirs     map[uint32]struct{} // clients in whose directory a name is new
+	writers  []*active           // those with an open file
+	round    uint64              // counts batches, to tell which writers are idle
+	retrying bool                // the disk was full last time
+	plan     plan
+
+	saved        state.Checkpoint // the last one
+	checkpointed time.Time        // when it began
+}
+
+// active is a segment that is being written.
+type active struct {
+	*seg
+	w      *segment.Writer // nil while the file is closed
+	topics []uint32        // as in Meta; may be ahead of it
+	last   uint32          // the topic seen last, most likely the next
+	used   uint64          // round
+}
+
+// plan is one batch on its way to the disk. It is thrown away if a write fails.
+type plan struct {
+	slots   []slot
+	byKey   map[uint32]int // client, or segment.Shared → its newest slot
+	runs    []run
+	entries []ledger.Entry
+	scratch []byte
+	nextID  uint32
+	time    int64
+	next    uint64 // offset after the last entry
+}
+
+// slot is what a batch adds to one segment.
+type slot struct {
+	a           *active
+	fresh, full bool  // the segment is new; is sealed after this
+	pos, size   int64 // where in the file, how much
+	start       int64 // where in scratch
+	records     uint64
+	base, last  uint64 // offsets
+	from, to    int64  // times
+}
+
+// run is a stretch of a group's buffer that goes to one slot.
+type run struct {
+	buf  []byte
+	slot int
+	pos  int64 // in the slot
+}
+
+// flushLoop moves groups until committed is closed, then all that is left, and makes a last checkpoint.
+func (s *Store) flushLoop(committed <-chan struct{}) error {
+	tick := time.NewTicker(flushEvery / 2)
+	defer tick.Stop()
+	for {
+		all := false
+		select {
+		case <-s.flusher.wake:
+		case <-tick.C:
+			all = true
+		case <-s.failed:
+			return s.failure()
+		case <-committed:
+			return s.flushRest()
+		}
+		if s.flusher.retrying && !all {
+			continue // the disk is full: try at the tick's pace
+		}
+		err := s.flushSome(all)
+		if err == nil && s.checkpointDue() {
+			err = s.checkpoint(false)
+		}
+		if err := s.flushed(err); err != nil {
+			return err
+		}
+	}
+}
+
+// flushed deals with the outcome of a flush or a checkpoint. A full disk is waited out: what is to be flushed is in the
+// journal and in memory.
+func (s *Store) flushed(err error) error {
+	f := &s.flusher
+	switch {
+	case err == nil:
+		if f.retrying {
+			f.retrying = false
+			s.clearFull(fullFlush)
+		}
+		return nil
+	case isFull(err) && !errors.Is(err, errUnsynced):
+		f.retrying = true
+		s.setFull(fullFlush, err)
+		return nil
+	}
+	return s.fail(err)
+}
+
+// flushRest is the clean end.
+func (s *Store) flushRest() error {
+	if err := s.failure(); err != nil {
+		return err
+	}
+	err := s.checkpoint(false)
+	if isFull(err) && !errors.Is(err, errUnsynced) {
+		s.log.Warn("stopped on a full disk; the next start replays the journal", "err", err)
+		return nil
+	}
+	if err != nil {
+		return s.fail(err)
+	}
+	return nil
+}
+
+// flushSome moves whole batches; with all, what is left too.
+func (s *Store) flushSome(all bool) error {
+	f := &s.flusher
+	for {
+		behind := s.tail.pushed.Load() - s.tail.flushed.Load()
+		if behind == 0 || behind < flushBatch && !all {
+			return nil
+		}
+		if err := s.flushUntil(f.collect(nil)); err != nil {
+			return err
+		}
+	}
+}
+
+// collect returns the groups of the next batch, none after until.
+func (f *flusher) collect(until *Group) []*Group {
+	var groups []*Group
+	size := int64(0)
+	for g := f.cur; g != until && size < flushBatch; {
+		if g = g.next.Load(); g == nil {
+			break
+		}
+		groups = append(groups, g)
+		size += g.bytes
+	}
+	return groups
+}
+
+// flushUntil moves the groups, which follow f.cur in the tail, and lets the tail forget.
+func (s *Store) flushUntil(groups []*Group) error {
+	if len(groups) == 0 {
+		return nil
+	}
+	if err := s.flusher.move(groups); err != nil {
+		return err
+	}
+	last := groups[len(groups)-1]
+	s.flusher.cur = last
+	s.tail.flushedUntil.Store(last.End()) // from here on readers look on disk for what is no longer in the tail
+	s.tail.flushed.Store(last.end)
+	s.tail.trim(s.opt.TailBytes)
+	if s.waiting.Load() {
+		poke(s.progress)
+	}
+	s.checkSpace()
+	return nil
+}
+
+// move writes the groups' records to segments and ledger.
+func (f *flusher) move(groups []*Group) error {
+	f.round++
+	for _, id := range f.s.clients.takeUpgraded() {
+		f.usage.get(id, f.s).own = true
+	}
+	f.makePlan(groups)
+	if err := f.write(); err != nil {
+		f.rollback()
+		return err
+	}
+	f.adopt()
+	return nil
+}
+
+// makePlan decides where each record goes. It changes nothing but f.usage and topics that Meta takes over later, so it
+// can be made again.
+func (f *flusher) makePlan(groups []*Group) {
+	p := &f.plan
+	p.slots, p.runs, p.entries = p.slots[:0], p.runs[:0], p.entries[:0]
+	p.byKey = make(map[uint32]int)
+	p.nextID, p.time, p.next = f.nextID, f.time, f.s.ledger.Next()
+	var u *usage
+	client, at := uint32(0), -1 // the slot of the record before, most likely the next one's too
+	for _, g := range groups {
+		for ; p.next < g.Base; p.next++ { // recovery lost groups here: their offsets stay, their bytes are gone
+			p.entries = append(p.entries, ledger.Entry{Time: p.time})
+		}
+		began := -1 // where in g.buf the open run began
+		var runPos int64
+		for i := range g.Entries {
+			e := &g.Entries[i]
+			offset := g.Base + uint64(i)
+			if offset < p.next {
+				continue // replayed, and moved before
+			}
+			le := ledger.Entry{
+				Topic: e.Topic, Client: e.Client, Length: e.size, Expiry: e.Expiry,
+				PacketID: e.PacketID, Flags: e.Flags, Time: e.Time,
+			}
+			p.time, p.next = e.Time, offset+1
+			if e.Flags.Has(record.FlagTransient) {
+				p.endRun(g, began, int(e.pos), at, runPos)
+				began = -1
+				le.Length = 0
+				p.entries = append(p.entries, le)
+				continue
+			}
+			was := at
+			if at < 0 || e.Client != client {
+				u, client = f.usage.get(e.Client, f.s), e.Client
+				at = f.slot(u, e)
+			} else if !u.own || p.slots[at].pos+p.slots[at].size+int64(e.size) > f.s.opt.SegmentBytes {
+				at = f.slot(u, e)
+			}
+			sl := &p.slots[at]
+			if began < 0 || at != was {
+				p.endRun(g, began, int(e.pos), was, runPos)
+				began, runPos = int(e.pos), sl.size
+			}
+			if e.Topic != sl.a.last || sl.a.topics == nil {
+				sl.a.last, sl.a.topics = e.Topic, addTopic(sl.a.topics, e.Topic)
+			}
+			if sl.records == 0 {
+				sl.base, sl.from = offset, e.Time
+			}
+			le.Segment, le.Pos = sl.a.id, uint32(sl.pos+sl.size)
+			sl.records, sl.last, sl.to = sl.records+1, offset, e.Time
+			sl.size += int64(e.size)
+			p.entries = append(p.entries, le)
+		}
+		p.endRun(g, began, len(g.buf), at, runPos)
+	}
+}
+
+// endRun notes that g.buf[began:end] goes to a slot.
+func (p *plan) endRun(g *Group, began, end, slot int, pos int64) {
+	if began >= 0 {
+		p.runs = append(p.runs, run{buf: g.buf[began:end], slot: slot, pos: pos})
+	}
+}
+
+// slot returns where a record goes, and counts it to its client.
+func (f *flusher) slot(u *usage, e *Entry) int {
+	p := &f.plan
+	key := e.Client
+	if !u.own {
+		if u.bytes += int64(e.size); u.bytes > f.s.opt.SharedBelow {
+			u.own = true
+		} else {
+			key = segment.Shared
+		}
+	}
+	at, ok := p.byKey[key]
+	if !ok {
+		at = len(p.slots)
+		if a := f.own[key]; a != nil {
+			p.slots = append(p.slots, slot{a: a, pos: a.meta.Bytes})
+		} else {
+			p.open(key, e)
+		}
+		p.byKey[key] = at
+	}
+	sl := &p.slots[at]
+	if end := sl.pos + sl.size; end > segment.HeaderSize && end+int64(e.size) > f.s.opt.SegmentBytes {
+		sl.full = true
+		at = len(p.slots)
+		p.open(key, e)
+		p.byKey[key] = at
+	}
+	return at
+}
+
+// open plans a new segment.
+func (p *plan) open(client uint32, e *Entry) {
+	g := &seg{id: p.nextID, client: client}
+	g.meta = segment.Meta{ID: g.id, Client: client, FirstTime: e.Time}
+	p.nextID++
+	p.slots = append(p.slots, slot{a: &active{seg: g}, fresh: true, pos: segment.HeaderSize})
+}
+
+// write puts the plan on disk: one write for each segment, then the ledger.
+func (f *flusher) write() error {
+	p := &f.plan
+	var total int64
+	for i := range p.slots {
+		p.slots[i].start = total
+		total += p.slots[i].size
+	}
+	if int64(cap(p.scratch)) < total || cap(p.scratch) > 4*flushBatch {
+		p.scratch = make([]byte, total)
+	}
+	p.scratch = p.scratch[:cap(p.scratch)]
+	for _, r := range p.runs {
+		copy(p.scratch[p.slots[r.slot].start+r.pos:], r.buf)
+	}
+	for i := range p.slots {
+		sl := &p.slots[i]
+		if sl.size == 0 {
+			continue
+		}
+		if err := f.openWriter(sl); err != nil {
+			return err
+		}
+		pos, err := sl.a.w.Append(p.scratch[sl.start : sl.start+sl.size])
+		if err == nil && pos != sl.pos {
+			err = fmt.Errorf("store: segment %s is %d bytes long, not %d", sl.a.w.Path(), pos, sl.pos)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := f.s.ledger.Append(p.entries); err != nil {
+		return fmt.Errorf("append to ledger: %w", err)
+	}
+	return nil
+}
+
+// openWriter sees to it that the slot's file is open. The file that was idle longest makes room.
+//
+// A file may be closed with pages that are not on disk yet; the checkpoint opens it again to sync it. The kernel reports
+// a failed write-back to the next fsync of the file, by whichever descriptor.
+func (f *flusher) openWriter(sl *slot) (err error) {
+	a := sl.a
+	a.used = f.round
+	if a.w != nil {
+		return nil
+	}
+	if len(f.writers) >= maxWriters {
+		oldest := 0
+		for i, w := range f.writers {
+			if w.used < f.writers[oldest].used {
+				oldest = i
+			}
+		}
+		if err := f.writers[oldest].close(); err != nil {
+			return err
+		}
+		f.writers = slices.Delete(f.writers, oldest, oldest+1)
+	}
+	root := f.s.segments
+	if sl.fresh {
+		h := segment.Header{ID: a.id, Client: a.client, Base: sl.base, Created: sl.from}
+		if a.w, err = segment.Create(f.s.fs, root, h); err == nil {
+			f.dirs[a.client] = struct{}{}
+		}
+	} else {
+		a.w, err = segment.OpenWrite(f.s.fs, root, a.client, a.id, a.meta.Bytes)
+	}
+	if err != nil {
+		return fmt.Errorf("open segment to write: %w", err)
+	}
+	f.writers = append(f.writers, a)
+	return nil
+}
+
+// close closes the segment's file, if it is open.
+func (a *active) close() error {
+	if a.w == nil {
+		return nil
+	}
+	w := a.w
+	a.w = nil
+	return w.Close()
+}
+
+// rollback forgets a plan that could not be written. Writers are ahead of what counts, so they are closed.
+func (f *flusher) rollback() {
+	for i := range f.plan.slots {
+		a := f.plan.slots[i].a
+		if err := a.close(); err != nil {
+			f.s.log.Warn("close segment after a failed write", "segment", a.id, "err", err)
+		}
+	}
+	f.writers = slices.DeleteFunc(f.writers, func(a *active) bool { return a.w == nil })
+	f.plan.clear()
+}
+
+// adopt makes a written plan count.
+func (f *flusher) adopt() {
+	p, t := &f.plan, &f.s.table
+	for i := range p.slots {
+		sl := &p.slots[i]
+		if sl.fresh {
+			m := sl.a.meta
+			m.Base, m.FirstTime, m.Bytes = sl.base, sl.from, segment.HeaderSize
+			sl.a.seg = t.add(m)
+			f.own[sl.a.client] = sl.a
+		}
+		t.update(sl.a.seg, func(m *segment.Meta) {
+			if sl.records > 0 {
+				if m.Records == 0 {
+					m.Base, m.FirstTime = sl.base, sl.from
+				}
+				m.Last, m.LastTime = sl.last, sl.to
+			}
+			m.Bytes = sl.pos + sl.size
+			m.Records += sl.records
+			m.Topics = sl.a.topics
+			m.Sealed = m.Sealed || sl.full
+		})
+		f.dirty[sl.a.id] = sl.a
+		if sl.full && f.own[sl.a.client] == sl.a {
+			delete(f.own, sl.a.client)
+		}
+	}
+	f.nextID, f.time = p.nextID, p.time
+	p.clear()
+}
+
+// clear lets go of what a plan points to.
+func (p *plan) clear() {
+	clear(p.slots)
+	clear(p.runs)
+	p.byKey = nil
+}

@@ -1,0 +1,103 @@
+package store
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/edgemq/edgemq/store/segment"
+)
+
+// maxHandles bounds the segment files that are open for reading and not in use.
+const maxHandles = 512
+
+// handle is a segment that is open for reading.
+type handle struct {
+	id   uint32
+	r    *segment.Reader
+	refs int    // users, and 1 while it is in the table
+	used uint64 // when, by handles.clock
+}
+
+// handles keeps segments open between reads; who was idle longest is closed, after its last user.
+type handles struct {
+	s     *Store
+	mu    sync.Mutex
+	open  map[uint32]*handle
+	clock uint64
+}
+
+func (h *handles) init(s *Store) { h.s, h.open = s, make(map[uint32]*handle) }
+
+// acquire opens a segment, or takes one that is open. Release it after use.
+func (h *handles) acquire(g *seg) (*handle, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clock++
+	if o := h.open[g.id]; o != nil {
+		o.refs++
+		o.used = h.clock
+		return o, nil
+	}
+	if h.open == nil {
+		return nil, ErrClosed
+	}
+	r, err := segment.OpenRead(h.s.fs, segment.Path(h.s.segments, g.client, g.id))
+	if err != nil {
+		return nil, err
+	}
+	if len(h.open) >= maxHandles {
+		h.evict()
+	}
+	o := &handle{id: g.id, r: r, refs: 2, used: h.clock}
+	h.open[g.id] = o
+	return o, nil
+}
+
+func (h *handles) evict() {
+	var oldest *handle
+	for _, o := range h.open {
+		if oldest == nil || o.used < oldest.used {
+			oldest = o
+		}
+	}
+	delete(h.open, oldest.id)
+	h.unref(oldest)
+}
+
+func (h *handles) release(o *handle) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unref(o)
+}
+
+func (h *handles) unref(o *handle) {
+	if o.refs--; o.refs > 0 {
+		return
+	}
+	if err := o.r.Close(); err != nil {
+		h.s.log.Warn("close segment", "segment", o.id, "err", err)
+	}
+}
+
+// forget closes a deleted segment once its last reader is done.
+func (h *handles) forget(id uint32) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if o := h.open[id]; o != nil {
+		delete(h.open, id)
+		h.unref(o)
+	}
+}
+
+func (h *handles) close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var errs []error
+	for _, o := range h.open {
+		if o.refs--; o.refs == 0 {
+			errs = append(errs, o.r.Close())
+		}
+	}
+	h.open = nil
+	return errors.Join(errs...)
+}

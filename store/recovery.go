@@ -1,0 +1,257 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/edgemq/edgemq/store/journal"
+	"github.com/edgemq/edgemq/store/ledger"
+	"github.com/edgemq/edgemq/store/record"
+	"github.com/edgemq/edgemq/store/segment"
+	"github.com/edgemq/edgemq/store/state"
+	"github.com/edgemq/edgemq/store/vfs"
+)
+
+func journalPosition(cp state.Checkpoint) journal.Position {
+	return journal.Position{File: cp.JournalFile, Group: cp.JournalGroup}
+}
+
+// Open locks the directory and recovers what it holds; the work is bounded by the journal, not by the backlog.
+//
+// The checkpoint in state.db says how long segments and ledger are for certain. The journal has all that was committed
+// since, and is moved to them by the flusher's own code, in its batches. What a torn checkpoint left behind those lengths is
+// overwritten. A crash during recovery changes nothing of that: the next one begins at the same place.
+func Open(o Options) (_ *Store, err error) {
+	o = o.withDefaults()
+	if o.FS == nil {
+		o.FS = vfs.OS
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		opt: o, log: o.Logger.With("component", "store"), fs: o.FS, segments: o.path("segments"),
+		progress: make(chan struct{}, 1), prepare: make(chan struct{}, 1), checkpointNow: make(chan struct{}, 1),
+		failed: make(chan struct{}),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.release())
+		}
+	}()
+	for _, dir := range []string{o.Dir, o.path("journal"), s.segments, o.path("ledger")} {
+		if err := vfs.MkdirAll(o.FS, dir, 0o700); err != nil {
+			return nil, fmt.Errorf("store: make directory: %w", err)
+		}
+	}
+	if s.lock, err = o.FS.Lock(o.path("LOCK")); err != nil {
+		if errors.Is(err, vfs.ErrLocked) {
+			return nil, fmt.Errorf("%w: %s", ErrLocked, o.Dir)
+		}
+		return nil, fmt.Errorf("store: lock data directory: %w", err)
+	}
+	if err := s.recover(); err != nil {
+		if errors.Is(err, record.ErrVersion) {
+			return nil, fmt.Errorf("%w: %w", ErrVersion, err)
+		}
+		return nil, fmt.Errorf("store: open %s: %w", o.Dir, err)
+	}
+	return s, nil
+}
+
+func (s *Store) recover() (err error) {
+	o := &s.opt
+	start := time.Now()
+	if s.state, err = state.Open(o.FS, o.path("state.db")); err != nil {
+		return err
+	}
+	cp, ok := s.state.Checkpoint()
+	if !ok {
+		cp.First, cp.Next = 1, 1
+	}
+	if s.ledger, err = ledger.Open(o.FS, o.path("ledger"), cp.First, cp.Next); err != nil {
+		return err
+	}
+	s.journal, err = journal.Open(journal.Options{
+		Dir: o.path("journal"), DamagedDir: o.path("damaged"), FileBytes: o.JournalFileBytes, FS: o.FS, Logger: s.log,
+	}, journalPosition(cp))
+	if err != nil {
+		return err
+	}
+	s.limits()
+	s.cache.init(o.CacheBytes)
+	s.handles.init(s)
+	s.flusher.init(s, cp)
+	s.clients.init()
+	if err := s.loadTable(); err != nil {
+		return err
+	}
+	s.topics.init()
+	if err := s.loadTopics(); err != nil {
+		return err
+	}
+	report, err := s.replay()
+	if err != nil {
+		return err
+	}
+	if err := s.clients.load(s); err != nil {
+		return err
+	}
+	next := s.ledger.Next()
+	s.tail.init(next)
+	s.open.init(next, s.flusher.time)
+	s.first.Store(max(cp.First, 1))
+	s.flusher.cur = s.tail.newest()
+	s.position = s.journal.Position()
+	// Saved even if nothing was replayed when the journal goes on elsewhere than the checkpoint says.
+	if !ok || report.Groups > 0 || s.position != journalPosition(cp) {
+		if err := s.checkpoint(true); err != nil {
+			return err
+		}
+	}
+	s.checkpointedNext.Store(next)
+	s.sweepBelow = s.flusher.nextID
+	s.flusher.checkpointed = time.Now()
+	s.checkSpace()
+	if report.Groups > 0 || report.Damaged > 0 {
+		s.log.Info("store recovered", "groups", report.Groups, "records", report.Records, "offset", next,
+			"damaged", report.Damaged, "took", time.Since(start))
+	}
+	return nil
+}
+
+// loadTable reads the segments that the checkpoint knows and finds those that are open.
+func (s *Store) loadTable() error {
+	s.table.segs = make(map[uint32]*seg)
+	f := &s.flusher
+	var bad error
+	err := s.state.Range(record.BucketSegments, nil, func(k, v []byte) bool {
+		m, err := segment.ParseMeta(v)
+		if err != nil {
+			bad = fmt.Errorf("table of segments, key %x: %w", k, err)
+			return false
+		}
+		g := s.table.add(m)
+		g.saved = m.Sealed
+		f.nextID = max(f.nextID, m.ID+1)
+		if m.Sealed {
+			return true
+		}
+		a := &active{seg: g, topics: m.Topics}
+		if other := f.own[m.Client]; other != nil { // never written so, but one of them must be closed
+			if other.id > a.id {
+				a, other = other, a
+			}
+			s.table.update(other.seg, func(m *segment.Meta) { m.Sealed = true })
+			f.dirty[other.id] = other
+		}
+		f.own[m.Client] = a
+		return true
+	})
+	if err := errors.Join(err, bad); err != nil {
+		return err
+	}
+	v, ok, err := s.state.Get(record.BucketMeta, nextSegmentKey)
+	if ok && len(v) == 4 {
+		f.nextID = max(f.nextID, binary.BigEndian.Uint32(v))
+	}
+	return err
+}
+
+// replay moves what the journal holds beyond the checkpoint to where it belongs.
+func (s *Store) replay() (journal.Report, error) {
+	var groups []*Group
+	var size int64
+	flush := func() error {
+		if len(groups) == 0 {
+			return nil
+		}
+		err := s.flusher.move(groups)
+		groups, size = nil, 0
+		return err
+	}
+	report, err := s.journal.Replay(func(jg journal.Group) error {
+		if err := s.replayMutations(jg); err != nil {
+			return err
+		}
+		g, err := parseGroup(jg)
+		if err != nil {
+			return err
+		}
+		if len(g.Entries) == 0 {
+			return nil
+		}
+		groups = append(groups, g)
+		if size += g.bytes; size < flushBatch {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	s.count.damaged.Add(uint64(report.Damaged))
+	for _, d := range report.Damage {
+		s.log.Error("journal damaged, acknowledged records are lost", "file", d.Path, "pos", d.Pos, "len", d.Len,
+			"groups", d.Last-d.First+1, "aside", d.Aside)
+	}
+	return report, err
+}
+
+// replayMutations applies a group's mutations, to the state and to what mirrors it.
+func (s *Store) replayMutations(jg journal.Group) error {
+	var list []Mutation
+	for b := jg.Mutations; len(b) > 0; {
+		m, n, err := record.ParseMutation(b)
+		if err != nil {
+			return fmt.Errorf("group %d: %w", jg.Seq, err) // its checksum was right, so this is a bug or a newer format
+		}
+		b = b[n:]
+		list = append(list, m)
+		switch {
+		case m.Bucket == record.BucketTopics && m.Value != nil && len(m.Key) == 4:
+			s.topics.set(binary.BigEndian.Uint32(m.Key), string(m.Value))
+		case m.Bucket == record.BucketSegments && m.Value == nil && len(m.Key) == 4:
+			s.table.remove(binary.BigEndian.Uint32(m.Key)) // its file is swept away later
+		}
+	}
+	s.state.Apply(list)
+	return nil
+}
+
+// parseGroup makes a group of the tail of one in the journal. The journal has verified its checksum.
+func parseGroup(jg journal.Group) (*Group, error) {
+	g := &Group{Base: jg.Base, Entries: make([]Entry, 0, jg.Count)}
+	g.buf = append(g.buf, jg.Records...)
+	for pos := 0; pos < len(g.buf); {
+		r, n, err := record.Parse(g.buf[pos:])
+		if err != nil {
+			return nil, fmt.Errorf("group %d: %w", jg.Seq, err)
+		}
+		g.Entries = append(g.Entries, Entry{
+			Time: r.Time, Topic: r.Topic, Client: r.Client, Expiry: r.Expiry, PacketID: r.PacketID, Flags: r.Flags,
+			pos: uint32(pos), size: uint32(n),
+		})
+		pos += n
+	}
+	g.bytes = int64(cap(g.buf) + cap(g.Entries)*entryBytes + groupBytes)
+	return g, nil
+}
+
+func (s *Store) loadTopics() error {
+	return s.state.Range(record.BucketTopics, nil, func(k, v []byte) bool {
+		if len(k) == 4 {
+			s.topics.set(binary.BigEndian.Uint32(k), string(v))
+		}
+		return true
+	})
+}
+
+func (f *flusher) init(s *Store, cp state.Checkpoint) {
+	*f = flusher{
+		s: s, wake: make(chan struct{}, 1), nextID: 1, time: cp.Time, saved: cp,
+		own: make(map[uint32]*active), dirty: make(map[uint32]*active), dirs: make(map[uint32]struct{}),
+	}
+}
