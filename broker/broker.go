@@ -1,0 +1,260 @@
+// Package broker puts edgemq together: store, feeds, sessions, mochi's server and the listeners; it starts
+// them in that order and stops them in reverse, so that every publish that got in gets its answer.
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	mqtt "github.com/mochi-mqtt/server/v2"
+
+	"github.com/edgemq/edgemq/broker/conn"
+	"github.com/edgemq/edgemq/broker/feed"
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/broker/session"
+	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/hooks"
+	"github.com/edgemq/edgemq/store"
+)
+
+// Broker is an MQTT broker over one data directory.
+type Broker struct {
+	opt       Options
+	logger    *slog.Logger
+	store     *store.Store
+	hub       *feed.Hub
+	queues    *feed.Queues
+	sessions  *session.Manager
+	server    *mqtt.Server
+	listeners []*listener
+	hubRef    atomic.Pointer[feed.Hub] // for the store's Protect, which is asked before there is a hub
+}
+
+// Open recovers the data directory and opens the listeners' addresses; nothing is served before Run.
+func Open(o Options) (*Broker, error) {
+	o = o.withDefaults()
+	b := &Broker{opt: o, logger: o.Logger}
+	o.Store.Protect = b.protect
+	var err error
+	if b.store, err = store.Open(o.Store); err != nil {
+		return nil, err
+	}
+	if err := b.build(); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// protect is the store's question for the lowest offset that is still needed.
+func (b *Broker) protect() uint64 {
+	if h := b.hubRef.Load(); h != nil {
+		return h.Protect()
+	}
+	return 0 // recovery: keep everything
+}
+
+func (b *Broker) build() error {
+	o := b.opt
+	b.hub = feed.NewHub(b.store, b.logger)
+	var err error
+	if b.queues, err = feed.OpenQueues(b.hub, !o.NoQueueCreation); err != nil {
+		return err
+	}
+	limits := topic.Limits{MaxLevels: o.MaxTopicLevels, MaxBytes: o.MaxTopicBytes}
+	b.sessions, err = session.NewManager(b.store, b.hub, b.queues, session.Options{
+		MaxExpiry:         o.MaxSessionExpiry,
+		V3Expiry:          o.V3SessionExpiry,
+		Window:            o.Window,
+		MaxWindow:         o.MaxWindow,
+		WindowBytes:       o.WindowBytes,
+		MaxLag:            feed.Lag{Bytes: max(0, o.MaxLagBytes), Time: max(0, o.MaxLagTime)},
+		ReceiveMaximum:    o.ReceiveMaximum,
+		TopicAliasMaximum: max(0, o.TopicAliasMaximum),
+		MaxQoS:            maxQoS,
+		Topics:            limits,
+		StoreQoS0:         !o.StoreQoS0No,
+		Exclude:           o.Exclude,
+	}, b.logger)
+	if err != nil {
+		return err
+	}
+	b.hubRef.Store(b.hub)
+	return b.listen()
+}
+
+// maxQoS is the highest QoS that is offered.
+const maxQoS = 1
+
+// listen builds mochi's server and opens the addresses.
+func (b *Broker) listen() error {
+	o := b.opt
+	quiet := slog.New(quietHandler{b.logger.Handler()})
+	caps := mqtt.NewDefaultServerCapabilities()
+	caps.MaximumClientWritesPending = 1 // a channel of that size a client; nothing goes through it
+	caps.TopicAliasMaximum = 0          // aliases are the connection's
+	caps.MaximumPacketSize = 0          // so are sizes
+	b.server = mqtt.New(&mqtt.Options{
+		Capabilities:            caps,
+		ClientNetReadBufferSize: 512, // a larger frame is read past it
+		SysTopicResendInterval:  1 << 30,
+		Logger:                  quiet,
+		InlineClient:            false,
+	})
+	for _, h := range []mqtt.Hook{&hooks.Auth{}, &hooks.Sessions{Logger: b.logger}, &hooks.Persistence{Store: b.store}} {
+		if err := b.server.AddHook(h, nil); err != nil {
+			return fmt.Errorf("add hook %s: %w", h.ID(), err)
+		}
+	}
+	co := &conn.Options{
+		ConnectTimeout: o.ConnectTimeout,
+		MaxPacket:      o.MaxPacket,
+		MaxKeepAlive:   o.MaxKeepAlive,
+		Connack: packet.Connack{
+			ReceiveMaximum:    uint16(min(o.ReceiveMaximum, 65535)),
+			MaximumQoS:        maxQoS,
+			MaximumPacketSize: uint32(o.MaxPacket),
+			TopicAliasMaximum: uint16(max(0, o.TopicAliasMaximum)),
+		},
+	}
+	var total atomic.Int64
+	for _, lo := range o.Listeners {
+		l := &listener{opt: lo, conn: co, m: b.sessions, total: &total, limit: int64(o.MaxConnections), logger: b.logger.With("component", "listener")}
+		if err := b.server.AddListener(l); err != nil {
+			return err
+		}
+		b.listeners = append(b.listeners, l)
+	}
+	return nil
+}
+
+// Addr returns the address of a listener, with the port that the system chose; "" if there is none of that name.
+func (b *Broker) Addr(name string) string {
+	for _, l := range b.listeners {
+		if l.opt.Name == name {
+			return l.Address()
+		}
+	}
+	return ""
+}
+
+// Addrs returns the addresses of all listeners, in order.
+func (b *Broker) Addrs() []string {
+	var as []string
+	for _, l := range b.listeners {
+		as = append(as, l.Address())
+	}
+	return as
+}
+
+// Store returns the store, for inspection.
+func (b *Broker) Store() *store.Store { return b.store }
+
+// Run serves until ctx ends, then stops cleanly: what was accepted is committed and acknowledged, sessions and cursors are saved. It
+// returns early, with an error, if the store fails for good.
+func (b *Broker) Run(ctx context.Context) error {
+	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopStore()
+	hubCtx, stopHub := context.WithCancel(storeCtx)
+	defer stopHub()
+	storeDone, hubDone, sweepDone := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+	go func() { storeDone <- b.store.Run(storeCtx) }()
+	go func() { hubDone <- b.hub.Run(hubCtx) }()
+	go func() { sweepDone <- b.sessions.Run(hubCtx) }()
+
+	err := b.createQueues()
+	if err == nil {
+		err = b.server.Serve()
+	}
+	if err == nil {
+		for _, l := range b.listeners {
+			b.logger.Info("listening", "listener", l.opt.Name, "address", l.Address())
+		}
+		select {
+		case <-ctx.Done():
+		case err = <-storeDone:
+			storeDone <- nil
+			if err == nil {
+				err = errors.New("store ended by itself")
+			}
+			b.logger.Error("store failed, stopping", "err", err)
+		}
+	}
+	b.logger.Info("stopping")
+	b.stopServing()
+	stopHub()
+	err = errors.Join(err, <-hubDone, <-sweepDone)
+	stopStore()
+	return errors.Join(err, <-storeDone)
+}
+
+// stopServing ends the listeners and every connection.
+func (b *Broker) stopServing() {
+	for _, l := range b.listeners {
+		l.Close(func(string) {}) // no new connections
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), b.opt.ShutdownTimeout)
+	defer cancel()
+	b.sessions.Shutdown(ctx)
+	if err := b.server.Close(); err != nil {
+		b.logger.Error("stopping mochi failed", "err", err)
+	}
+	for _, l := range b.listeners {
+		l.wg.Wait()
+	}
+	b.sessions.Wait()
+}
+
+// createQueues creates and binds the queues of the configuration.
+func (b *Broker) createQueues() error {
+	for _, q := range b.opt.Queues {
+		if !topic.ValidQueue(q.Name) {
+			return fmt.Errorf("queue %q: a queue's name is 1 to 128 of A-Z a-z 0-9 _ . -", q.Name)
+		}
+		f, err := b.queues.Create(q.Name)
+		if err != nil {
+			return err
+		}
+		for _, filter := range q.Topics {
+			flt, err := topic.ParseFilter(filter, topic.Limits{MaxLevels: b.opt.MaxTopicLevels, MaxBytes: b.opt.MaxTopicBytes})
+			if err == nil && flt.Kind != topic.Plain {
+				err = errors.New("only plain topic filters can be bound")
+			}
+			if err != nil {
+				return fmt.Errorf("queue %q: bind %q: %w", q.Name, filter, err)
+			}
+			done := make(committed, 1)
+			if err := b.queues.Bind(f, filter, done); err != nil {
+				return fmt.Errorf("queue %q: bind %q: %w", q.Name, filter, err)
+			}
+			if err := <-done; err != nil {
+				return fmt.Errorf("queue %q: bind %q: %w", q.Name, filter, err)
+			}
+		}
+	}
+	return nil
+}
+
+// committed is a store.Completion that tells a channel.
+type committed chan error
+
+// Committed implements store.Completion.
+func (c committed) Committed(_ uint64, err error) { c <- err }
+
+// Close releases the listeners' addresses and the data directory. Call it after Run has returned, or instead of Run.
+func (b *Broker) Close() error {
+	for _, l := range b.listeners {
+		l.Close(func(string) {})
+	}
+	return b.store.Close()
+}
+
+// quietHandler passes mochi's errors on and nothing else: its warnings repeat, with whole packets, what we have said ourselves.
+type quietHandler struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (h quietHandler) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelError && h.Handler.Enabled(ctx, l)
+}

@@ -1,0 +1,388 @@
+// Package conn is the net.Conn between a socket and mochi.
+//
+// Its Read runs in mochi's read goroutine. It reads the socket into a buffer of its own, cuts it into frames, and
+// validates each with the strict codec of package packet. PUBLISH, its acknowledgements and PINGREQ are dealt with on the
+// spot: all publishes of one read go to the store in one append. What is left (CONNECT, SUBSCRIBE, UNSUBSCRIBE,
+// DISCONNECT) is handed to mochi one frame at a time, so that mochi neither reads ahead nor sees anything malformed. What
+// mochi writes are whole packets; they join the queue of the link's one writer, with our answers in place of mochi's where
+// mochi does not know them (CONNACK, SUBACK, UNSUBACK).
+package conn
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/broker/session"
+)
+
+// Options are the limits of a connection. Every field is set by the broker.
+type Options struct {
+	ConnectTimeout time.Duration // from accept to a complete CONNECT
+	MaxPacket      int           // bytes; announced, and bounds every frame before anything is allocated
+	MaxKeepAlive   uint16        // seconds; 0 leaves the choice to the client
+	// Connack fills in what is announced to an MQTT 5 client besides what the connection itself knows.
+	Connack packet.Connack
+}
+
+// maxConnect bounds the first packet, which comes from somebody unknown.
+const maxConnect = 256 << 10
+
+// Conn is one connection. Read is called from one goroutine; Write, Close and the others from any.
+type Conn struct {
+	raw  net.Conn
+	link *session.Link
+	m    *session.Manager
+	opt  *Options
+	in   input
+
+	hand []byte // what mochi has yet to read of the frame in hand
+
+	publish packet.Publish // scratch of the reader
+	ack     packet.Ack
+
+	assigned  bool // the client id is ours
+	keepAlive uint16
+	attached  bool
+	present   bool // the session was there
+
+	// The SUBSCRIBE or UNSUBSCRIBE in mochi's hands, and our answer to it.
+	subscribe   *packet.Subscribe
+	unsubscribe *packet.Unsubscribe
+	codes       []byte
+	reason      string
+}
+
+// New returns the Conn of a connection that has just been accepted.
+func New(raw net.Conn, m *session.Manager, o *Options) *Conn {
+	c := &Conn{raw: raw, link: m.NewLink(raw), m: m, opt: o}
+	c.in.init(raw, c.link, time.Now().Add(o.ConnectTimeout))
+	return c
+}
+
+// Link returns the connection's link.
+func (c *Conn) Link() *session.Link { return c.link }
+
+// Read implements net.Conn for mochi: it returns the bytes of the next frame that is mochi's, and never more than one frame.
+func (c *Conn) Read(p []byte) (int, error) {
+	for len(c.hand) == 0 {
+		if err := c.next(); err != nil {
+			c.fail(err)
+			return 0, err
+		}
+	}
+	n := copy(p, c.hand)
+	c.hand = c.hand[n:]
+	return n, nil
+}
+
+// next works through the frames that come in until one is for mochi.
+func (c *Conn) next() error {
+	for {
+		size, err := c.split()
+		if err != nil {
+			return err
+		}
+		if size == 0 || size > c.in.len() {
+			c.link.Flush()
+			c.link.FlushAcks()
+			if !c.link.WaitRoom() {
+				return io.EOF
+			}
+			if err := c.in.fill(size); err != nil {
+				return err
+			}
+			continue
+		}
+		frame := c.in.take(size)
+		if err := c.frame(frame); err != nil {
+			c.link.Flush() // what came before it is the client's good right
+			return err
+		}
+		if len(c.hand) > 0 {
+			c.link.Flush()
+			c.link.FlushAcks()
+			return nil
+		}
+	}
+}
+
+// split returns the size of the frame that the input begins with, 0 if that is not known yet.
+func (c *Conn) split() (int, error) {
+	limit := c.opt.MaxPacket
+	if c.link.Connect == nil {
+		limit = min(limit, maxConnect)
+	}
+	size, _, err := packet.Split(c.in.bytes(), c.link.Version, limit)
+	return size, err
+}
+
+// frame deals with one whole frame, or leaves it in hand for mochi.
+func (c *Conn) frame(f []byte) error {
+	t := packet.TypeOf(f)
+	if c.link.Connect == nil {
+		if t != packet.TypeConnect {
+			return &packet.Error{Code: packet.CodeProtocol, Rule: "MQTT-3.1.0-1", Msg: "the first packet is not CONNECT"}
+		}
+		return c.connect(f)
+	}
+	switch v := c.link.Version; t {
+	case packet.TypePublish:
+		err := packet.ParsePublish(v, f, &c.publish)
+		if err != nil {
+			return err
+		}
+		return c.link.Publish(&c.publish)
+	case packet.TypePuback:
+		if err := packet.ParseAck(v, f, &c.ack); err != nil {
+			return err
+		}
+		c.link.Ack(&c.ack)
+		return nil
+	case packet.TypePingreq:
+		if err := packet.Check(v, f); err != nil {
+			return err
+		}
+		c.link.Send(packet.AppendPingresp(nil)) // [MQTT-3.12.4-1]
+		return nil
+	case packet.TypeSubscribe:
+		s, err := packet.ParseSubscribe(v, f)
+		c.subscribe, c.hand = s, f
+		return err
+	case packet.TypeUnsubscribe:
+		u, err := packet.ParseUnsubscribe(v, f)
+		c.unsubscribe, c.hand = u, f
+		return err
+	case packet.TypeDisconnect:
+		return c.disconnect(f)
+	case packet.TypeConnect:
+		return &packet.Error{Code: packet.CodeProtocol, Rule: "MQTT-3.1.0-2", Msg: "second CONNECT"}
+	}
+	if err := packet.Check(c.link.Version, f); err != nil {
+		return err
+	}
+	return &packet.Error{Code: packet.CodeProtocol, Msg: fmt.Sprintf("%v is not expected", t)}
+}
+
+// connect takes the CONNECT, gives the client an id if it has none, and hands mochi what mochi is to know of it: not the Will.
+func (c *Conn) connect(f []byte) error {
+	p, err := packet.ParseConnect(f)
+	if err != nil {
+		c.refuse(p, err)
+		return err
+	}
+	if p.AuthMethod != "" {
+		err := &packet.Error{Code: packet.CodeBadAuthMethod, Rule: "MQTT-4.12.0-1", Msg: "no authentication method is supported"}
+		c.refuse(p, err)
+		return err
+	}
+	if w := p.Will; w != nil && w.QoS > c.opt.Connack.MaximumQoS {
+		err := &packet.Error{Code: packet.CodeQoSNotSupported, Rule: "MQTT-3.2.2-12", Msg: "Will QoS is not supported"}
+		c.refuse(p, err)
+		return err
+	}
+	if p.ClientID == "" { // [MQTT-3.1.3-6]
+		p.ClientID, c.assigned = newClientID(), true
+	}
+	c.keepAlive = p.KeepAlive
+	if most := c.opt.MaxKeepAlive; p.Version == packet.V5 && most > 0 && (p.KeepAlive == 0 || p.KeepAlive > most) {
+		c.keepAlive = most // [MQTT-3.1.2-21]
+	}
+	c.link.Connect, c.link.Version = p, p.Version
+	c.in.keepAlive(c.keepAlive)
+	c.hand = p.AppendWithoutWill(nil)
+	return nil
+}
+
+// refuse answers a CONNECT that is not accepted, as far as its version has an answer.
+func (c *Conn) refuse(p *packet.Connect, err error) {
+	var pe *packet.Error
+	if p == nil || !errors.As(err, &pe) {
+		return
+	}
+	code, ok := packet.ConnackCode(p.Version, pe.Code)
+	if !ok {
+		return
+	}
+	a := packet.Connack{Code: code}
+	if p.Version == packet.V5 && !p.NoProblemInfo {
+		a.ReasonString = pe.Msg
+	}
+	c.link.Version = p.Version
+	c.link.Send(packet.AppendConnack(nil, p.Version, &a))
+}
+
+// disconnect notes what a DISCONNECT says and leaves mochi the plain one.
+func (c *Conn) disconnect(f []byte) error {
+	d, err := packet.ParseDisconnect(c.link.Version, f)
+	if err != nil {
+		return err
+	}
+	if d.HasSessionExpiry {
+		if d.SessionExpiry > 0 && c.link.Connect.SessionExpiry == 0 {
+			return &packet.Error{Code: packet.CodeProtocol, Msg: "session expiry set in DISCONNECT after 0 in CONNECT"} // 3.14.2.2.2
+		}
+		c.link.ExpiryOverride, c.link.HasExpiryOverride = d.SessionExpiry, true
+	}
+	c.hand = []byte{byte(packet.TypeDisconnect) << 4, 0}
+	return nil
+}
+
+// fail ends the connection after an error of reading: the client's, the network's, or none (the end).
+func (c *Conn) fail(err error) {
+	var pe *packet.Error
+	switch {
+	case errors.As(err, &pe):
+		c.link.Kick(pe.Code, pe.Msg)
+	case errors.Is(err, errKeepAlive):
+		c.link.Kick(packet.CodeKeepAliveTimeout, "nothing received within 1.5 times the keep-alive") // [MQTT-3.1.2-22]
+	case c.link.Draining():
+	default:
+		c.link.Close()
+	}
+}
+
+// Attach gives the connection its session; the hook for it calls it once the client is authenticated.
+func (c *Conn) Attach() error {
+	present, err := c.m.Attach(c.link)
+	c.present, c.attached = present, err == nil
+	return err
+}
+
+// Subscribe carries out the SUBSCRIBE that mochi has in hand.
+func (c *Conn) Subscribe() {
+	if s := c.link.Session(); s != nil && c.subscribe != nil {
+		c.codes, c.reason = s.Subscribe(c.link, c.subscribe)
+	}
+}
+
+// Unsubscribe carries out the UNSUBSCRIBE that mochi has in hand.
+func (c *Conn) Unsubscribe() {
+	if s := c.link.Session(); s != nil && c.unsubscribe != nil {
+		c.codes, c.reason = s.Unsubscribe(c.link, c.unsubscribe.Filters)
+	}
+}
+
+// Write implements net.Conn for mochi, which writes one whole packet at a time. It never blocks.
+func (c *Conn) Write(p []byte) (int, error) {
+	if len(p) < 2 {
+		return 0, io.ErrShortWrite
+	}
+	switch packet.TypeOf(p) {
+	case packet.TypeConnack:
+		c.connack(p)
+	case packet.TypeSuback:
+		c.suback()
+	case packet.TypeUnsuback:
+		c.unsuback()
+	case packet.TypeDisconnect:
+		if c.link.Version == packet.V5 { // 3.1.1 has no DISCONNECT from a server
+			c.link.Send(p)
+		}
+	default:
+		c.link.Send(p)
+	}
+	return len(p), nil
+}
+
+// connack sends our CONNACK for mochi's.
+func (c *Conn) connack(p []byte) {
+	if len(p) < 4 {
+		return
+	}
+	v := c.link.Version
+	if code := p[3]; code != 0 || !c.attached {
+		if code == 0 {
+			code = packet.CodeServerUnavailable
+		}
+		if code, ok := packet.ConnackCode(v, code); ok {
+			c.link.Send(packet.AppendConnack(nil, v, &packet.Connack{Code: code}))
+		}
+		return
+	}
+	a := c.opt.Connack
+	a.SessionPresent = c.present // [MQTT-3.2.2-2] [MQTT-3.2.2-3]
+	if v == packet.V5 {
+		req := c.link.Connect
+		if c.assigned {
+			a.AssignedClientID = req.ClientID // [MQTT-3.2.2-16]
+		}
+		if expiry := c.m.Expiry(c.link); expiry != req.SessionExpiry {
+			a.HasSessionExpiry, a.SessionExpiry = true, expiry
+		}
+		if c.keepAlive != req.KeepAlive {
+			a.HasServerKeepAlive, a.ServerKeepAlive = true, c.keepAlive
+		}
+	}
+	c.link.Send(packet.AppendConnack(nil, v, &a))
+}
+
+func (c *Conn) suback() {
+	if c.subscribe == nil || c.codes == nil {
+		return
+	}
+	a := packet.Suback{PacketID: c.subscribe.PacketID, Codes: c.codes, ReasonString: c.problem()}
+	c.link.Send(packet.AppendSuback(nil, c.link.Version, &a))
+	c.subscribe, c.codes, c.reason = nil, nil, ""
+}
+
+func (c *Conn) unsuback() {
+	if c.unsubscribe == nil || c.codes == nil {
+		return
+	}
+	a := packet.Suback{PacketID: c.unsubscribe.PacketID, Codes: c.codes, ReasonString: c.problem()}
+	c.link.Send(packet.AppendUnsuback(nil, c.link.Version, &a))
+	c.unsubscribe, c.codes, c.reason = nil, nil, ""
+}
+
+// problem is the reason string for an answer, unless the client wants none. [MQTT-3.1.2-29]
+func (c *Conn) problem() string {
+	if c.link.Connect.NoProblemInfo {
+		return ""
+	}
+	return c.reason
+}
+
+// Finish ends whatever is left of the connection; its reader has ended.
+func (c *Conn) Finish() {
+	c.link.Close()
+	c.m.Detach(c.link)
+	c.in.free()
+}
+
+// Close implements net.Conn: what is queued is written first.
+func (c *Conn) Close() error {
+	if !c.link.Draining() {
+		c.link.Close()
+	}
+	return nil
+}
+
+// LocalAddr implements net.Conn.
+func (c *Conn) LocalAddr() net.Addr { return c.raw.LocalAddr() }
+
+// RemoteAddr implements net.Conn.
+func (c *Conn) RemoteAddr() net.Addr { return c.raw.RemoteAddr() }
+
+// SetDeadline implements net.Conn. The connection keeps time itself: mochi's arithmetic overflows.
+func (c *Conn) SetDeadline(time.Time) error { return nil }
+
+// SetReadDeadline implements net.Conn like SetDeadline.
+func (c *Conn) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline implements net.Conn like SetDeadline.
+func (c *Conn) SetWriteDeadline(time.Time) error { return nil }
+
+// Attached tells whether Attach succeeded.
+func (c *Conn) Attached() bool { return c.attached }
+
+// ClientID returns the client's id once it has sent its CONNECT, "" before.
+func (c *Conn) ClientID() string {
+	if c.link.Connect == nil {
+		return ""
+	}
+	return c.link.Connect.ClientID
+}

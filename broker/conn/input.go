@@ -1,0 +1,208 @@
+package conn
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/session"
+)
+
+const (
+	readBytes = 64 << 10 // of the pooled buffers
+	keepBytes = 4 << 10  // a partial frame up to this size waits in a buffer of its own size
+)
+
+// errKeepAlive means that the client was silent for too long.
+var errKeepAlive = errors.New("conn: keep-alive timeout")
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, readBytes); return &b }}
+
+// input is the socket's reading side: a buffer that is borrowed while there is something in it. A connection that waits
+// for its client holds none.
+type input struct {
+	raw  net.Conn
+	sys  syscall.RawConn // nil where the socket cannot be read without a buffer at hand
+	link *session.Link
+
+	buf    []byte  // buf[r:w] is what has not been taken
+	pooled *[]byte // where buf is from, if from the pool
+	r, w   int
+
+	n   int // of the last read
+	err error
+	try func(fd uintptr) bool // reads once; made once
+
+	interval time.Duration // of silence allowed; 0 for any
+	last     time.Time     // of the last read
+	deadline time.Time     // set on the socket
+}
+
+func (in *input) init(raw net.Conn, l *session.Link, connectBy time.Time) {
+	in.raw, in.link = raw, l
+	if sc, ok := raw.(syscall.Conn); ok && pollable(raw) {
+		if sys, err := sc.SyscallConn(); err == nil {
+			in.sys = sys
+			in.try = in.tryRead
+		}
+	}
+	in.deadline = connectBy
+	_ = raw.SetReadDeadline(connectBy) // an error shows in the read that follows
+}
+
+// keepAlive sets how long the client may be silent from now on. [MQTT-3.1.2-22]
+func (in *input) keepAlive(seconds uint16) {
+	in.interval = time.Duration(seconds) * 3 * time.Second / 2
+	in.last = time.Now()
+	in.deadline = time.Time{}
+	if in.interval == 0 {
+		_ = in.raw.SetReadDeadline(time.Time{})
+		if in.link.Closing() { // Close may have set a deadline that we just took away
+			_ = in.raw.SetReadDeadline(time.Unix(1, 0))
+		}
+	}
+}
+
+func (in *input) len() int { return in.w - in.r }
+
+func (in *input) bytes() []byte { return in.buf[in.r:in.w] }
+
+// take returns the next n bytes, valid until the next fill.
+func (in *input) take(n int) []byte {
+	b := in.buf[in.r : in.r+n : in.r+n]
+	in.r += n
+	return b
+}
+
+// fill reads once. need is the size of the frame that is not whole yet, 0 if unknown.
+func (in *input) fill(need int) error {
+	in.makeRoom(need)
+	for {
+		if err := in.setDeadline(); err != nil {
+			return err
+		}
+		err := in.read()
+		if err == nil {
+			if in.interval > 0 {
+				in.last = time.Now()
+			}
+			return nil
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || in.link.Closing() || in.link.Draining() {
+			return err
+		}
+		if in.interval == 0 || time.Since(in.last) >= in.interval {
+			return errKeepAlive
+		}
+		in.deadline = time.Time{} // it was set for an earlier read; the client has been heard of since
+	}
+}
+
+// setDeadline moves the socket's deadline on, but not at every read: that costs more than the read.
+func (in *input) setDeadline() error {
+	if in.interval > 0 {
+		if want := in.last.Add(in.interval); want.Sub(in.deadline) > in.interval/8 {
+			in.deadline = want
+			if err := in.raw.SetReadDeadline(want); err != nil {
+				return err
+			}
+		}
+	}
+	if in.link.Closing() || in.link.Draining() {
+		return io.EOF
+	}
+	return nil
+}
+
+// makeRoom sees to it that there is room to read into, or gives the buffer back if it is empty.
+func (in *input) makeRoom(need int) {
+	rest := in.buf[in.r:in.w]
+	switch {
+	case len(rest) == 0:
+		in.free()
+	case need <= readBytes && in.pooled != nil:
+		in.w = copy(in.buf, rest)
+		in.r = 0
+	case need > cap(in.buf)-in.r || in.w == len(in.buf):
+		size := max(readBytes, min(need, 2*len(rest))) // grows with what arrives, not with what a header claims
+		in.replace(make([]byte, size), nil, rest)
+	}
+}
+
+// shrink gives the buffer back while the client keeps us waiting, but for the little that is in it.
+func (in *input) shrink() {
+	switch rest := in.buf[in.r:in.w]; {
+	case len(rest) == 0:
+		in.free()
+	case len(rest) <= keepBytes && in.pooled != nil:
+		in.replace(make([]byte, len(rest)), nil, rest)
+	}
+}
+
+func (in *input) replace(buf []byte, pooled *[]byte, rest []byte) {
+	n := copy(buf, rest)
+	if in.pooled != nil {
+		buffers.Put(in.pooled)
+	}
+	in.buf, in.pooled, in.r, in.w = buf, pooled, 0, n
+}
+
+// borrow takes a buffer from the pool if there is no room to read into.
+func (in *input) borrow() {
+	if in.w < len(in.buf) {
+		return
+	}
+	b := buffers.Get().(*[]byte)
+	in.replace(*b, b, in.buf[in.r:in.w])
+}
+
+func (in *input) free() {
+	if in.pooled != nil {
+		buffers.Put(in.pooled)
+	}
+	in.buf, in.pooled, in.r, in.w = nil, nil, 0, 0
+}
+
+// read waits for bytes and reads them.
+func (in *input) read() error {
+	if in.sys == nil {
+		in.borrow()
+		n, err := in.raw.Read(in.buf[in.w:])
+		in.w += n
+		if n > 0 {
+			return nil
+		}
+		return err
+	}
+	in.n, in.err = 0, nil
+	if err := in.sys.Read(in.try); err != nil {
+		return err
+	}
+	return in.err
+}
+
+// tryRead reads what is there, into a buffer borrowed only now; false means that there is nothing yet.
+func (in *input) tryRead(fd uintptr) bool {
+	in.borrow()
+	n, again, err := readSocket(fd, in.buf[in.w:])
+	switch {
+	case again:
+		in.shrink()
+		return false
+	case err != nil:
+		in.err = err
+	case n == 0:
+		in.err = io.EOF
+	default:
+		in.w += n
+	}
+	return true
+}
+
+// newClientID returns an id for a client that has none.
+func newClientID() string { return "auto-" + rand.Text() }

@@ -1,0 +1,279 @@
+package feed
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/store"
+)
+
+// Hub dispatches what the store commits to the feeds, and saves their cursors.
+type Hub struct {
+	log    *store.Store
+	logger *slog.Logger
+
+	// mu is held by the dispatcher for the length of one group, and by whoever changes who gets
+	// what: a change falls between two groups, never inside one.
+	mu      sync.Mutex
+	index   *topic.Index[*Feed, *Filter]
+	routes  []*route // by topic number; nil or of an older gen: to be made
+	gen     uint64
+	pos     atomic.Uint64 // first offset not dispatched; written with mu held
+	bytes   int64         // of the records dispatched
+	count   int64         // of them
+	mean    atomic.Int64  // bytes a record
+	touched []*Feed       // feeds with a batch from the group in hand
+
+	feedsMu sync.Mutex
+	feeds   map[string]*Feed
+
+	saver saver
+	wg    sync.WaitGroup // catch-up goroutines
+	ctx   context.Context
+	stop  context.CancelFunc
+}
+
+// ref is a record of the group in hand, chosen for a feed.
+type ref struct {
+	i int
+	m *Match
+}
+
+// route says which feeds get the records of one topic.
+type route struct {
+	gen     uint64
+	targets []*target
+}
+
+// target is a feed's interest in one topic.
+type target struct {
+	feed    *Feed
+	filters []*Filter
+	from    uint64 // all filters hold from here on
+	noLocal bool   // some filter excludes the member's own messages
+	all     *Match // under all filters
+}
+
+// NewHub returns a hub over a store whose recovery is done.
+func NewHub(log *store.Store, logger *slog.Logger) *Hub {
+	h := &Hub{
+		log:    log,
+		logger: logger.With("component", "feed"),
+		index:  &topic.Index[*Feed, *Filter]{},
+		feeds:  map[string]*Feed{},
+	}
+	h.saver.init(h)
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	h.pos.Store(log.Committed())
+	return h
+}
+
+// Run dispatches until ctx ends. Before it returns every catch-up goroutine has ended and
+// every cursor has been handed to the store.
+func (h *Hub) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { h.saver.run(ctx) })
+	err := h.log.Follow(ctx, h.dispatch)
+	h.stop()
+	h.wg.Wait()
+	wg.Wait()
+	h.saver.flush()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// dispatch hands one group to the feeds that keep up with the log.
+func (h *Hub) dispatch(g *store.Group) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range g.Entries {
+		e := &g.Entries[i]
+		h.bytes += int64(e.Size())
+		rt := h.route(e.Topic)
+		if len(rt.targets) == 0 {
+			continue
+		}
+		off := g.Base + uint64(i)
+		for _, t := range rt.targets {
+			f := t.feed
+			if !f.live || off < f.pos { // both change only while we hold mu
+				continue
+			}
+			m := t.all
+			if off < t.from || t.noLocal {
+				if m = t.at(off, e.Client == f.opt.Local); m == nil {
+					continue
+				}
+			}
+			if len(f.batch) == 0 {
+				h.touched = append(h.touched, f)
+			}
+			f.batch = append(f.batch, ref{i, m})
+		}
+	}
+	for i, f := range h.touched {
+		f.push(g, f.batch)
+		clear(f.batch)
+		f.batch = f.batch[:0]
+		h.touched[i] = nil
+	}
+	h.touched = h.touched[:0]
+	if h.count += int64(len(g.Entries)); h.count > 0 {
+		h.mean.Store(h.bytes / h.count)
+	}
+	h.pos.Store(max(h.pos.Load(), g.Base+uint64(len(g.Entries))))
+}
+
+// route returns who gets a topic's records, from the cache if nothing that matters has changed.
+func (h *Hub) route(id uint32) *route {
+	if int(id) >= len(h.routes) {
+		h.routes = append(h.routes, make([]*route, int(id)+1-len(h.routes)+256)...)
+	}
+	if rt := h.routes[id]; rt != nil && rt.gen == h.gen {
+		return rt
+	}
+	rt := &route{gen: h.gen}
+	byFeed := map[*Feed]*target{}
+	h.index.Match(h.log.TopicName(id), func(f *Feed, flt *Filter) {
+		t := byFeed[f]
+		if t == nil {
+			t = &target{feed: f}
+			byFeed[f] = t
+			rt.targets = append(rt.targets, t)
+		}
+		t.filters = append(t.filters, flt)
+	})
+	for _, t := range rt.targets {
+		t.finish()
+	}
+	h.routes[id] = rt
+	return rt
+}
+
+// invalidate forgets the routes that a change of filter touches; mu is held. A filter without wildcards touches one topic.
+func (h *Hub) invalidate(filter string) {
+	if strings.ContainsAny(filter, "+#") {
+		h.gen++
+		return
+	}
+	if id, ok := h.log.LookupTopic([]byte(filter)); ok && int(id) < len(h.routes) {
+		h.routes[id] = nil
+	}
+}
+
+// finish computes what a target's filters have in common.
+func (t *target) finish() {
+	for _, flt := range t.filters {
+		t.from = max(t.from, flt.From)
+		t.noLocal = t.noLocal || flt.NoLocal
+	}
+	t.all = t.merge(func(*Filter) bool { return true })
+}
+
+// at returns under which filters a record at off is delivered, nil for none. local: the feed's own member published it.
+func (t *target) at(off uint64, local bool) *Match {
+	if t == nil {
+		return nil
+	}
+	if off >= t.from && !(local && t.noLocal) {
+		return t.all
+	}
+	return t.merge(func(flt *Filter) bool {
+		return flt.From <= off && !(local && flt.NoLocal) // [MQTT-3.8.3-3]
+	})
+}
+
+// merge combines the filters that hold: one copy is sent, at the highest QoS granted, with every
+// Subscription Identifier. [MQTT-3.3.4-2] [MQTT-3.3.4-3]
+func (t *target) merge(holds func(*Filter) bool) *Match {
+	var m *Match
+	for _, flt := range t.filters {
+		if !holds(flt) {
+			continue
+		}
+		if m == nil {
+			m = &Match{}
+		}
+		m.QoS = max(m.QoS, flt.QoS)
+		m.RetainAsPublished = m.RetainAsPublished || flt.RetainAsPublished
+		if flt.ID != 0 {
+			m.IDs = append(m.IDs, flt.ID)
+		}
+	}
+	return m
+}
+
+// Open returns the feed with the given id, from its saved cursor if it has one.
+func (h *Hub) Open(id string, o Options, filters ...Filter) (*Feed, error) {
+	f := &Feed{hub: h, id: id, opt: o, filters: map[string]*Filter{}, win: window{head: 1, tail: 1}}
+	if o.Shared {
+		f.keys = map[uint64]*key{}
+	}
+	for _, flt := range filters {
+		f.filters[flt.Filter] = &flt
+	}
+	h.mu.Lock()
+	f.pos = o.Start
+	if f.pos == Now {
+		f.pos = h.log.Next()
+	}
+	h.mu.Unlock()
+	if o.Durable && !o.Fresh {
+		if err := f.load(); err != nil {
+			return nil, err
+		}
+	}
+	h.feedsMu.Lock()
+	defer h.feedsMu.Unlock()
+	h.feeds[id] = f
+	return f, nil
+}
+
+// Close ends a feed: its members are gone, its filters forgotten. Its saved cursor is the caller's to delete, see CursorKey.
+func (f *Feed) Close() {
+	h := f.hub
+	h.feedsMu.Lock()
+	if h.feeds[f.id] == f {
+		delete(h.feeds, f.id)
+	}
+	h.feedsMu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unindex()
+	f.closed, f.live = true, false
+	f.epoch++
+	for _, m := range f.members {
+		m.gone = true
+	}
+	f.members = nil
+	f.win.clear()
+	f.waiting, f.held, f.bytes = 0, 0, 0
+}
+
+// Protect returns the lowest offset that a durable feed still needs, Committed if none needs any: retention
+// keeps what lies above.
+func (h *Hub) Protect() uint64 {
+	low := h.log.Committed()
+	h.feedsMu.Lock()
+	feeds := make([]*Feed, 0, len(h.feeds))
+	for _, f := range h.feeds {
+		if f.opt.Durable {
+			feeds = append(feeds, f)
+		}
+	}
+	h.feedsMu.Unlock()
+	for _, f := range feeds {
+		f.mu.Lock()
+		low = min(low, f.lowest())
+		f.mu.Unlock()
+	}
+	return low
+}

@@ -1,0 +1,186 @@
+package feed
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+// ErrNoQueue means that a queue does not exist and may not be created by using it.
+var ErrNoQueue = errors.New("no such queue")
+
+// Queues are the feeds that live for ever: each draws its direct messages and whatever topics it is bound to.
+type Queues struct {
+	hub  *Hub
+	auto bool
+
+	mu     sync.Mutex
+	byName map[string]*Feed // by queue name
+}
+
+// OpenQueues loads the queues of the state. With auto a queue is created by its first use.
+func OpenQueues(h *Hub, auto bool) (*Queues, error) {
+	q := &Queues{hub: h, auto: auto, byName: map[string]*Feed{}}
+	bindings := map[string][]Filter{}
+	var names []string
+	var bad error
+	err := h.log.Range(record.BucketQueues, nil, func(k, _ []byte) bool {
+		names = append(names, string(k))
+		return true
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load queues: %w", err)
+	}
+	err = h.log.Range(record.BucketBindings, nil, func(k, v []byte) bool {
+		name, filter, _ := strings.Cut(string(k), "\x00")
+		var flt Filter
+		if flt, bad = parseBinding(filter, v); bad != nil {
+			bad = fmt.Errorf("binding of queue %q to %q: %w", name, filter, bad)
+			return false
+		}
+		bindings[name] = append(bindings[name], flt)
+		return true
+	})
+	if err = errors.Join(err, bad); err != nil {
+		return nil, fmt.Errorf("load bindings: %w", err)
+	}
+	for _, name := range names {
+		if q.byName[name], err = q.open(name, bindings[name]); err != nil {
+			return nil, err
+		}
+	}
+	return q, nil
+}
+
+func (q *Queues) open(name string, bindings []Filter) (*Feed, error) {
+	direct := Filter{Filter: topic.QueuePrefix + name, QoS: 2}
+	return q.hub.Open("q/"+name, Options{Durable: true, Shared: true}, append(bindings, direct)...)
+}
+
+// Names returns the queues there are, sorted.
+func (q *Queues) Names() []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	names := make([]string, 0, len(q.byName))
+	for n := range q.byName {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Use returns a queue, which it creates if that is allowed, or ErrNoQueue.
+func (q *Queues) Use(name string) (*Feed, error) {
+	q.mu.Lock()
+	f, ok := q.byName[name]
+	q.mu.Unlock()
+	if ok {
+		return f, nil
+	}
+	if !q.auto {
+		return nil, fmt.Errorf("%w: %q (queue.auto_create is off)", ErrNoQueue, name)
+	}
+	return q.Create(name)
+}
+
+// Find returns a queue that exists, or ErrNoQueue.
+func (q *Queues) Find(name string) (*Feed, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if f, ok := q.byName[name]; ok {
+		return f, nil
+	}
+	return nil, fmt.Errorf("%w: %q", ErrNoQueue, name)
+}
+
+// Create makes a queue, if it is not there, and returns it. It starts at the beginning of the log. That it exists is
+// durable with the next commit group.
+func (q *Queues) Create(name string) (*Feed, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if f, ok := q.byName[name]; ok {
+		return f, nil
+	}
+	f, err := q.open(name, nil)
+	if err != nil {
+		return nil, err
+	}
+	mut := record.Put(record.BucketQueues, []byte(name), []byte{queueVersion})
+	if err := q.hub.Save([]store.Mutation{mut}, nil, f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("create queue %q: %w", name, err)
+	}
+	q.byName[name] = f
+	return f, nil
+}
+
+// Bind makes a queue draw from every topic that filter matches, from the beginning of the log on; one that it
+// draws from already stays as it is. done is called when that is durable.
+func (q *Queues) Bind(f *Feed, filter string, done store.Completion) error {
+	// The feed goes back, its filters change and its cursor is saved as one: a cursor saved in between
+	// would, after a crash, walk the whole log under the old filters.
+	q.hub.saver.order.Lock()
+	defer q.hub.saver.order.Unlock()
+	f.Bind(Filter{Filter: filter, QoS: 2}) // if it was there, what bound it may still be on its way to the disk
+	return q.saveBindings(f, nil, done)
+}
+
+// Unbind ends a binding and reports whether there was one. done is called when that is durable.
+func (q *Queues) Unbind(f *Feed, filter string, done store.Completion) (bool, error) {
+	q.hub.saver.order.Lock()
+	defer q.hub.saver.order.Unlock()
+	existed := f.Unsubscribe(filter)
+	del := record.Delete(record.BucketBindings, bindingKey(f, filter))
+	return existed, q.saveBindings(f, []store.Mutation{del}, done)
+}
+
+// saveBindings saves all bindings with the cursor, since a new one may have moved where the others hold from. saver.order is held.
+func (q *Queues) saveBindings(f *Feed, muts []store.Mutation, done store.Completion) error {
+	for _, flt := range f.Filters() {
+		if flt.Filter == topic.QueuePrefix+f.id[len("q/"):] {
+			continue
+		}
+		muts = append(muts, record.Put(record.BucketBindings, bindingKey(f, flt.Filter), appendBinding(flt)))
+	}
+	return q.hub.saveOrdered(muts, done, f)
+}
+
+func bindingKey(f *Feed, filter string) []byte {
+	return []byte(f.id[len("q/"):] + "\x00" + filter)
+}
+
+const (
+	queueVersion   = 1
+	bindingVersion = 1
+	bindingFresh   = 1
+)
+
+// appendBinding encodes: version u8, flags u8 (1: fresh), from uvarint.
+func appendBinding(flt Filter) []byte {
+	flags := byte(0)
+	if flt.Fresh {
+		flags = bindingFresh
+	}
+	return binary.AppendUvarint([]byte{bindingVersion, flags}, flt.From)
+}
+
+func parseBinding(filter string, b []byte) (Filter, error) {
+	if len(b) < 3 {
+		return Filter{}, errors.New("feed: damaged binding")
+	}
+	if b[0] != bindingVersion {
+		return Filter{}, fmt.Errorf("feed: binding of version %d: %w", b[0], store.ErrVersion)
+	}
+	from, n := binary.Uvarint(b[2:])
+	if n != len(b)-2 {
+		return Filter{}, errors.New("feed: damaged binding")
+	}
+	return Filter{Filter: filter, From: from, QoS: 2, Fresh: b[1]&bindingFresh != 0}, nil
+}

@@ -1,0 +1,88 @@
+package broker
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/edgemq/edgemq/store"
+)
+
+// Listener is one address that clients connect to.
+type Listener struct {
+	Name           string // of the listener, for logs; unique
+	Type           string // "tcp"
+	Address        string // host:port; port 0 lets the system choose
+	MaxConnections int    // 0 means no limit
+}
+
+// Queue is a queue that exists from the start, bound to topics.
+type Queue struct {
+	Name   string
+	Topics []string // filters
+}
+
+// Options say how a broker behaves. internal/config fills them from config.yaml; every zero is a default.
+type Options struct {
+	Listeners []Listener // none means one on 127.0.0.1:1883
+	Store     store.Options
+
+	StoreQoS0No bool     // QoS 0 messages go to live subscribers only
+	Exclude     []string // filters of topics whose messages go to live subscribers only
+
+	Queues           []Queue
+	NoQueueCreation  bool          // queues are not created by using them
+	MaxSessionExpiry uint32        // seconds; 0 means 0xFFFFFFFF, no limit
+	V3SessionExpiry  uint32        // seconds, of 3.1.1 sessions that are not clean; 0 means never
+	Window           int           // unacknowledged deliveries to a 3.1.1 client; 0 means 1024
+	MaxWindow        int           // to an MQTT 5 client, which may ask for less; 0 means 1024
+	WindowBytes      int           // and their bytes; 0 means 8 MiB
+	MaxLagBytes      int64         // how far a clean session may fall behind; 0 means 1 GiB, negative no limit
+	MaxLagTime       time.Duration // likewise; 0 means an hour, negative no limit
+
+	ConnectTimeout    time.Duration // from accept to CONNECT; 0 means 10 s
+	MaxPacket         int           // bytes; 0 means 1 MiB
+	MaxTopicLevels    int           // 0 means 128
+	MaxTopicBytes     int           // 0 means 65535
+	ReceiveMaximum    int           // unacknowledged publishes of an MQTT 5 client; 0 means 1024
+	TopicAliasMaximum int           // 0 means 64, negative none
+	MaxKeepAlive      uint16        // seconds; 0 leaves it to the client
+	MaxConnections    int           // in all; 0 means no limit
+
+	ShutdownTimeout time.Duration // for acknowledging what was accepted; 0 means 10 s
+
+	Logger *slog.Logger // nil discards
+}
+
+// withDefaults fills in the zeros.
+func (o Options) withDefaults() Options {
+	if len(o.Listeners) == 0 {
+		o.Listeners = []Listener{{Name: "default", Type: "tcp", Address: "127.0.0.1:1883"}}
+	}
+	def(&o.MaxSessionExpiry, 0xFFFFFFFF)
+	def(&o.V3SessionExpiry, 0xFFFFFFFF)
+	def(&o.Window, 1024)
+	def(&o.MaxWindow, 1024)
+	def(&o.WindowBytes, 8<<20)
+	def(&o.MaxLagBytes, 1<<30)
+	def(&o.MaxLagTime, time.Hour)
+	def(&o.ConnectTimeout, 10*time.Second)
+	def(&o.MaxPacket, 1<<20)
+	def(&o.MaxTopicLevels, 128)
+	def(&o.MaxTopicBytes, 65535)
+	def(&o.ReceiveMaximum, 1024)
+	def(&o.TopicAliasMaximum, 64)
+	def(&o.ShutdownTimeout, 10*time.Second)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Store.Logger = o.Logger
+	return o
+}
+
+// def sets what is zero to its default.
+func def[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}

@@ -1,0 +1,184 @@
+package session
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/feed"
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/internal/wire"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+// takeItems is how many items are taken from a feed at once.
+const takeItems = 256
+
+// outbox is a writer's scratch.
+type outbox struct {
+	items []feed.Item
+	ids   []uint16
+	dups  []bool
+	void  []uint64 // items that go to nobody
+	props []byte
+	now   int64
+}
+
+// deliver appends what the session's feeds have for the client to buf, as far as its window is open. Only the
+// link's writer calls it, so items leave in the order they were taken.
+func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
+	w.now = 0
+	for start := 0; len(buf) < writeBytes; start++ {
+		m, room, bytes := s.turn(l, start)
+		if m == nil {
+			break
+		}
+		w.items = m.Take(w.items[:0], min(takeItems, room), min(bytes, writeBytes))
+		if len(w.items) == 0 {
+			continue
+		}
+		if !s.register(l, m, w) {
+			break // the session has moved on to another link, which will be sent these
+		}
+		for i := range w.items {
+			buf = s.encode(l, m, w, i, buf)
+		}
+		if len(w.void) > 0 {
+			m.Settle(w.void...)
+			w.void = w.void[:0]
+		}
+		clear(w.items)
+		start = -1 // there may be more where these came from
+	}
+	return buf
+}
+
+// turn returns the i-th member to be asked from the one whose turn it is, and the room in the client's window; nil if all
+// were asked or there is no room.
+func (s *Session) turn(l *Link, i int) (m *membership, room, bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	room = s.window(l) - s.flights.n
+	bytes = s.m.opt.WindowBytes - s.flights.bytes
+	if s.link != l || i >= len(s.members) || room <= 0 || bytes <= 0 {
+		return nil, 0, 0
+	}
+	s.next++
+	return s.members[s.next%len(s.members)], room, bytes
+}
+
+// window is how many deliveries may be unacknowledged. [MQTT-3.3.4-9]
+func (s *Session) window(l *Link) int {
+	if l.Version == packet.V5 {
+		return min(int(l.Connect.ReceiveMaximum), s.m.opt.MaxWindow)
+	}
+	return s.m.opt.Window
+}
+
+// register gives the items packet ids and files them as in flight. It reports false if the session is not the link's any more.
+func (s *Session) register(l *Link, m *membership, w *outbox) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != l {
+		return false
+	}
+	w.ids, w.dups = w.ids[:0], w.dups[:0]
+	for i := range w.items {
+		it := &w.items[i]
+		id, dup := uint16(0), false
+		if it.QoS > 0 {
+			id, dup = s.file(m, it)
+		}
+		w.ids, w.dups = append(w.ids, id), append(w.dups, dup || it.Dup && it.QoS > 0)
+	}
+	return true
+}
+
+// file enters an item into flights and returns its packet id, and whether it was sent under that id before.
+func (s *Session) file(m *membership, it *feed.Item) (id uint16, dup bool) {
+	fl := flight{m: m, seq: it.Seq, offset: it.Offset, size: len(it.Props) + len(it.Payload) + 64}
+	if id, ok := s.resend.take(flightKey{m.f.ID(), it.Offset}); ok {
+		if fl.id = id; s.flights.put(fl) {
+			return id, true // [MQTT-4.4.0-1] [MQTT-3.3.1-1]
+		}
+	}
+	for {
+		if s.lastID++; s.lastID == 0 { // [MQTT-2.2.1-3]
+			continue
+		}
+		if fl.id = s.lastID; !s.resend.reserved(fl.id) && s.flights.put(fl) {
+			return fl.id, false
+		}
+	}
+}
+
+// encode appends the PUBLISH for one item. One that is larger than the client accepts counts as sent. [MQTT-3.1.2-24] [MQTT-3.1.2-25]
+func (s *Session) encode(l *Link, m *membership, w *outbox, i int, buf []byte) []byte {
+	it := &w.items[i]
+	o := packet.Outgoing{
+		Dup:             w.dups[i],
+		Retain:          it.Match.RetainAsPublished && it.Flags.Has(record.FlagRetain),
+		QoS:             it.QoS,
+		PacketID:        w.ids[i],
+		Topic:           s.m.log.TopicName(it.Topic),
+		SubscriptionIDs: it.Match.IDs,
+		Props:           it.Props,
+		Payload:         it.Payload,
+	}
+	if l.Version == packet.V5 {
+		if it.Flags.Has(record.FlagExpiry) {
+			if w.now == 0 {
+				w.now = time.Now().UnixMicro()
+			}
+			o.HasExpiry, o.Expiry = true, remaining(it.Expiry, it.Time, w.now)
+		}
+		if m.queue != "" {
+			w.props = appendStamps(append(w.props[:0], it.Props...), it, s.m.log.ClientName(it.Client))
+			o.Props = w.props
+		}
+		if limit := l.Connect.MaximumPacketSize; limit > 0 && packet.PublishSize(l.Version, &o) > int(limit) {
+			return s.discard(w, i, buf)
+		}
+	}
+	s.m.messagesOut.Add(1)
+	return packet.AppendPublish(buf, l.Version, &o)
+}
+
+// discard settles an item that cannot be sent.
+func (s *Session) discard(w *outbox, i int, buf []byte) []byte {
+	s.m.tooLarge.Add(1)
+	if w.items[i].QoS == 0 {
+		return buf
+	}
+	s.mu.Lock()
+	s.flights.take(w.ids[i])
+	s.mu.Unlock()
+	w.void = append(w.void, w.items[i].Seq)
+	return buf
+}
+
+// remaining is what is left of an expiry interval, in whole seconds begun. [MQTT-3.3.2-6]
+func remaining(expiry uint32, stored, now int64) uint32 {
+	waited := max(0, (now-stored)/1e6)
+	if waited >= int64(expiry) {
+		return 0
+	}
+	return expiry - uint32(waited)
+}
+
+// appendStamps adds the user properties that deliveries of queues carry, unless the message has its own of the same name.
+func appendStamps(props []byte, it *feed.Item, producer string) []byte {
+	var num [20]byte
+	props = appendUser(props, wire.Offset, strconv.AppendUint(num[:0], it.Offset, 10))
+	props = appendUser(props, wire.StoreTimestamp, strconv.AppendInt(num[:0], it.Time/1000, 10))
+	if _, own := packet.FindUser(it.Props, wire.Producer); !own {
+		props = packet.AppendUser(props, wire.Producer, producer)
+	}
+	return props
+}
+
+func appendUser(dst []byte, name string, value []byte) []byte {
+	dst = append(dst, byte(packet.PropUser), byte(len(name)>>8), byte(len(name)))
+	dst = append(dst, name...)
+	dst = append(dst, byte(len(value)>>8), byte(len(value)))
+	return append(dst, value...)
+}

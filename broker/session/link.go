@@ -1,0 +1,237 @@
+package session
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/packet"
+)
+
+// States of a link's writer.
+const (
+	writerIdle    = iota // no goroutine
+	writerRunning        // it will look once more before it ends
+	writerAgain          // something came since it last looked
+)
+
+const (
+	writeBytes   = 64 << 10        // written with one system call, more or less
+	writeTimeout = 2 * time.Second // for what is left to write on a connection that is to close
+	maxUnsent    = 256 << 10       // of answers: above, the client's packets are not read any more
+)
+
+// Link is one connection, from accept to close. The reading side calls Publish, Ack and Flush from one goroutine; Send,
+// Kick, Close and Wake may be called from any.
+type Link struct {
+	m       *Manager
+	raw     net.Conn
+	Connect *packet.Connect // set by the reader before Attach
+	Version packet.Version
+	Remote  string
+
+	session    atomic.Pointer[Session]
+	draining   atomic.Bool  // nothing more is read
+	live       atomic.Bool  // CONNACK is on its way: deliveries may follow
+	unanswered atomic.Int32 // publishes above QoS 0 whose acknowledgement is not yet queued
+	state      atomic.Uint32
+
+	mu      sync.Mutex
+	out     []byte     // whole packets to be written
+	room    *sync.Cond // told when out has been taken; made at first use
+	closing bool       // close once out is written
+	closed  bool
+	cause   string // why we closed it
+
+	// What only the reader uses.
+	in      *ingest
+	topics  map[string]*topicRef
+	aliases []*topicRef
+	client  uint32 // the store's number; 0 until the first publish
+	ids     []uint16
+
+	seqs []uint64 // guarded by Session.mu
+
+	// ExpiryOverride is the session expiry interval that DISCONNECT set, if HasExpiryOverride.
+	ExpiryOverride    uint32
+	HasExpiryOverride bool
+}
+
+// NewLink returns the link of a connection that has just been accepted.
+func (m *Manager) NewLink(raw net.Conn) *Link {
+	l := &Link{m: m, raw: raw, Version: packet.V311, Remote: raw.RemoteAddr().String()}
+	m.links.add(l)
+	return l
+}
+
+// Session returns the session the link serves, nil if none (yet).
+func (l *Link) Session() *Session { return l.session.Load() }
+
+// Send queues a whole packet. It never blocks.
+func (l *Link) Send(p []byte) {
+	l.mu.Lock()
+	if !l.closing && !l.closed {
+		l.out = append(l.out, p...)
+	}
+	l.mu.Unlock()
+	l.Wake()
+}
+
+// Start allows deliveries. The CONNACK has been sent before.
+func (l *Link) Start() {
+	l.live.Store(true)
+	l.Wake()
+}
+
+// Kick ends the connection from our side: a v5 client is told the code and why. [MQTT-4.13.1-1]
+func (l *Link) Kick(code byte, reason string) {
+	l.mu.Lock()
+	if l.closing || l.closed {
+		l.mu.Unlock()
+		return
+	}
+	l.cause = reason
+	if l.Version == packet.V5 && l.live.Load() {
+		d := packet.Disconnect{Code: code}
+		if l.Connect == nil || !l.Connect.NoProblemInfo {
+			d.ReasonString = reason
+		}
+		l.out = packet.AppendDisconnect(l.out, l.Version, &d)
+	}
+	l.mu.Unlock()
+	l.Close()
+}
+
+// Cause returns why we ended the connection, "" if we did not.
+func (l *Link) Cause() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cause
+}
+
+// Close ends the connection after what is queued has been written, or could not be within a short time.
+func (l *Link) Close() {
+	l.mu.Lock()
+	if l.closing || l.closed {
+		l.mu.Unlock()
+		return
+	}
+	l.closing = true
+	if l.room != nil {
+		l.room.Broadcast()
+	}
+	l.mu.Unlock()
+	l.live.Store(false)
+	_ = l.raw.SetWriteDeadline(time.Now().Add(writeTimeout)) // frees a writer that is stuck; an error means it is closed already
+	_ = l.raw.SetReadDeadline(time.Unix(1, 0))               // and the reader
+	l.Wake()
+}
+
+// Closing tells whether the link is closed or about to be.
+func (l *Link) Closing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closing || l.closed
+}
+
+// Draining tells whether the link takes no more packets because the broker is stopping.
+func (l *Link) Draining() bool { return l.draining.Load() }
+
+// WaitRoom blocks the reader while too many answers are waiting to be written: a client that does not read is not read
+// from either. It reports false when the link is closing.
+func (l *Link) WaitRoom() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.out) > maxUnsent && !l.closing && !l.closed {
+		if l.room == nil {
+			l.room = sync.NewCond(&l.mu)
+		}
+		l.room.Wait()
+	}
+	return !l.closing && !l.closed
+}
+
+// Wake implements feed.Waker: something may be there to write.
+func (l *Link) Wake() {
+	for {
+		switch l.state.Load() {
+		case writerIdle:
+			if l.state.CompareAndSwap(writerIdle, writerRunning) {
+				l.m.writers.Add(1)
+				go l.write()
+				return
+			}
+		case writerRunning:
+			if l.state.CompareAndSwap(writerRunning, writerAgain) {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, writeBytes+writeBytes/4); return &b }}
+
+// write is the writer: it alone writes to the connection, and ends when there is nothing to write.
+func (l *Link) write() {
+	defer l.m.writers.Done()
+	pooled := buffers.Get().(*[]byte)
+	defer buffers.Put(pooled)
+	var work outbox
+	for {
+		l.state.Store(writerRunning)
+		buf, closing := l.takeOut((*pooled)[:0])
+		if !closing && l.live.Load() {
+			if s := l.session.Load(); s != nil {
+				buf = s.deliver(l, &work, buf)
+			}
+		}
+		if len(buf) > 0 {
+			l.m.bytesOut.Add(int64(len(buf)))
+			if _, err := l.raw.Write(buf); err != nil {
+				closing = true // the reader will learn it from its own read
+			}
+		}
+		if cap(buf) <= 4*writeBytes {
+			*pooled = buf[:0]
+		}
+		if closing {
+			l.shut()
+			return
+		}
+		if len(buf) == 0 && l.state.CompareAndSwap(writerRunning, writerIdle) {
+			return
+		}
+	}
+}
+
+// takeOut moves the queued packets to buf.
+func (l *Link) takeOut(buf []byte) (_ []byte, closing bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	buf = append(buf, l.out...)
+	if cap(l.out) > 4096 {
+		l.out = nil // an idle connection holds no buffer
+	} else {
+		l.out = l.out[:0]
+	}
+	if l.room != nil {
+		l.room.Broadcast()
+	}
+	return buf, l.closing || l.closed
+}
+
+// shut closes the socket. The writer ends in a state in which Wake starts no other one.
+func (l *Link) shut() {
+	l.mu.Lock()
+	l.closing, l.closed = true, true
+	l.out = nil
+	if l.room != nil {
+		l.room.Broadcast()
+	}
+	l.mu.Unlock()
+	_ = l.raw.Close() // the last use of it; there is nobody to tell
+	l.state.Store(writerAgain)
+}

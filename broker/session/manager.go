@@ -1,0 +1,311 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/feed"
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+// Options are what the broker lets sessions do. Every field is set by the broker.
+type Options struct {
+	MaxExpiry         uint32 // seconds; Never allows any
+	V3Expiry          uint32 // of 3.1.1 sessions that are not clean
+	Window            int    // unacknowledged deliveries to a 3.1.1 client
+	MaxWindow         int    // to an MQTT 5 client, whose Receive Maximum may be lower
+	WindowBytes       int    // and their bytes
+	MaxLag            feed.Lag
+	ReceiveMaximum    int // unacknowledged publishes of an MQTT 5 client
+	TopicAliasMaximum int
+	MaxQoS            byte
+	Topics            topic.Limits
+	StoreQoS0         bool
+	Exclude           []string // filters whose messages go to live subscribers only
+}
+
+// Manager knows every session and every link.
+type Manager struct {
+	log    *store.Store
+	hub    *feed.Hub
+	queues *feed.Queues
+	opt    Options
+	logger *slog.Logger
+
+	mu       sync.Mutex
+	sessions map[string]*Session
+
+	links   links
+	writers sync.WaitGroup
+
+	messagesIn, messagesOut, bytesOut, refused, tooLarge, lost atomic.Int64
+}
+
+// links is the set of open links.
+type links struct {
+	mu  sync.Mutex
+	all map[*Link]struct{}
+}
+
+func (s *links) add(l *Link) {
+	s.mu.Lock()
+	s.all[l] = struct{}{}
+	s.mu.Unlock()
+}
+
+func (s *links) remove(l *Link) {
+	s.mu.Lock()
+	delete(s.all, l)
+	s.mu.Unlock()
+}
+
+func (s *links) list() []*Link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ls := make([]*Link, 0, len(s.all))
+	for l := range s.all {
+		ls = append(ls, l)
+	}
+	return ls
+}
+
+// NewManager loads the sessions that the state holds.
+func NewManager(log *store.Store, hub *feed.Hub, queues *feed.Queues, o Options, logger *slog.Logger) (*Manager, error) {
+	m := &Manager{
+		log: log, hub: hub, queues: queues, opt: o,
+		logger:   logger.With("component", "session"),
+		sessions: map[string]*Session{},
+		links:    links{all: map[*Link]struct{}{}},
+	}
+	if err := m.load(); err != nil {
+		return nil, fmt.Errorf("load sessions: %w", err)
+	}
+	return m, nil
+}
+
+// excluded tells whether a topic's messages are for live subscribers only.
+func (m *Manager) excluded(name string) bool {
+	for _, f := range m.opt.Exclude {
+		if topic.Match(f, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// expiryOf returns the session expiry interval that a CONNECT asks for, within our limit.
+func (m *Manager) expiryOf(c *packet.Connect) uint32 {
+	if c.Version == packet.V5 {
+		return min(c.SessionExpiry, m.opt.MaxExpiry) // absent is 0: [MQTT-3.1.2.11.2]
+	}
+	if c.Clean {
+		return 0
+	}
+	return min(m.opt.V3Expiry, m.opt.MaxExpiry)
+}
+
+// Attach gives the link its session: the one its client left behind, or a new one. An older connection of the same client ends. [MQTT-3.1.4-3]
+func (m *Manager) Attach(l *Link) (present bool, err error) {
+	c := l.Connect
+	expiry := m.expiryOf(c)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sessions[c.ClientID]
+	if s != nil {
+		s.mu.Lock()
+		if old := s.link; old != nil {
+			s.release()
+			old.Kick(packet.CodeTakenOver, "another connection uses this client id")
+		}
+		over := c.Clean || s.expiry == 0 || s.expired(time.Now())
+		if over { // [MQTT-3.1.2-4]
+			m.end(s)
+		}
+		s.mu.Unlock()
+		if over {
+			s = nil
+		}
+	}
+	present = s != nil
+	if !present {
+		s = &Session{m: m, id: c.ClientID, durable: expiry > 0, subs: map[string]subscription{}}
+		m.sessions[s.id] = s
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.link, s.expiry, s.offline = l, expiry, time.Time{}
+	l.session.Store(s)
+	if s.durable {
+		if err := m.hub.Save([]store.Mutation{s.mutation()}, nil); err != nil {
+			s.link = nil
+			m.end(s)
+			return false, fmt.Errorf("save session: %w", err)
+		}
+	}
+	return present, s.resume()
+}
+
+// Expiry returns the session expiry interval in force for a link.
+func (m *Manager) Expiry(l *Link) uint32 { return m.expiryOf(l.Connect) }
+
+// resume makes the session a member of its feeds again; mu is held.
+func (s *Session) resume() error {
+	if s.own != nil {
+		s.join(s.own, "", 2)
+	}
+	for _, sub := range s.subs {
+		flt, err := topic.ParseFilter(sub.Filter, s.m.opt.Topics)
+		if err != nil || flt.Kind != topic.QueueAttach {
+			continue
+		}
+		f, err := s.m.queues.Use(flt.Queue)
+		if err != nil {
+			return err
+		}
+		s.join(f, flt.Queue, sub.QoS)
+	}
+	return nil
+}
+
+// release takes the session from its link; mu is held.
+func (s *Session) release() {
+	s.leave()
+	s.link = nil
+	s.offline = time.Now()
+}
+
+// expired tells whether the session's time after its connection is over; mu is held.
+func (s *Session) expired(now time.Time) bool {
+	return s.link == nil && s.expiry != Never && !s.offline.IsZero() &&
+		now.Sub(s.offline) >= time.Duration(s.expiry)*time.Second
+}
+
+// Detach is the end of a link: called once its reader is done, however it ended. The session rests, or ends with it.
+func (m *Manager) Detach(l *Link) {
+	m.links.remove(l)
+	s := l.session.Load()
+	if s == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != l {
+		return // taken over
+	}
+	s.release()
+	if l.HasExpiryOverride {
+		s.expiry = min(l.ExpiryOverride, m.opt.MaxExpiry)
+	}
+	if s.expiry == 0 {
+		m.end(s)
+		return
+	}
+	muts := []store.Mutation{s.mutation(), s.resend.mutation(s.id)}
+	if err := m.hub.Save(muts, nil, s.own); err != nil && !errors.Is(err, store.ErrFailed) {
+		m.logger.Error("saving a session failed", "client", s.id, "err", err)
+	}
+}
+
+// end forgets a session, its subscriptions and what was on its way; Manager.mu and s.mu are held and no link is there.
+func (m *Manager) end(s *Session) {
+	if m.sessions[s.id] == s {
+		delete(m.sessions, s.id)
+	}
+	s.ended = true
+	if s.own != nil {
+		s.own.Close()
+	}
+	if !s.durable {
+		return
+	}
+	muts := []store.Mutation{
+		record.Delete(record.BucketSessions, []byte(s.id)),
+		record.Delete(record.BucketCursors, feed.CursorKey(feedID(s.id))),
+		record.Delete(record.BucketInflight, []byte(s.id)),
+	}
+	for filter := range s.subs {
+		muts = append(muts, record.Delete(record.BucketSubscriptions, subKey(s.id, filter)))
+	}
+	if err := m.hub.Save(muts, nil); err != nil {
+		m.logger.Error("deleting a session failed, it will expire again after a restart", "client", s.id, "err", err)
+	}
+}
+
+// Run ends sessions whose time is over, until ctx ends.
+func (m *Manager) Run(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			m.expire(now)
+		}
+	}
+}
+
+func (m *Manager) expire(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.sessions {
+		s.mu.Lock()
+		if s.expired(now) {
+			m.logger.Info("session expired", "client", s.id)
+			m.end(s)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Shutdown ends every connection: what was accepted is first acknowledged, as long as ctx allows.
+func (m *Manager) Shutdown(ctx context.Context) {
+	all := m.links.list()
+	for _, l := range all {
+		l.draining.Store(true) // before the deadline: the reader looks at it after it has set one itself
+		_ = l.raw.SetReadDeadline(time.Unix(1, 0))
+	}
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for _, l := range all {
+		for l.unanswered.Load() > 0 && !l.Closing() && ctx.Err() == nil {
+			<-tick.C
+		}
+		l.Kick(packet.CodeShuttingDown, "the broker is shutting down")
+	}
+}
+
+// Wait returns when the last writer has ended. Call it after every link is closed.
+func (m *Manager) Wait() { m.writers.Wait() }
+
+// Stats counts what all links did.
+type Stats struct {
+	Sessions, Connections           int
+	MessagesIn, MessagesOut         int64
+	BytesOut                        int64
+	Refused, TooLarge, LostWithQoS0 int64
+}
+
+// Stats returns the counters.
+func (m *Manager) Stats() Stats {
+	m.mu.Lock()
+	n := len(m.sessions)
+	m.mu.Unlock()
+	m.links.mu.Lock()
+	c := len(m.links.all)
+	m.links.mu.Unlock()
+	return Stats{
+		Sessions: n, Connections: c, MessagesIn: m.messagesIn.Load(), MessagesOut: m.messagesOut.Load(), BytesOut: m.bytesOut.Load(),
+		Refused: m.refused.Load(), TooLarge: m.tooLarge.Load(), LostWithQoS0: m.lost.Load(),
+	}
+}

@@ -1,0 +1,289 @@
+package session
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+const (
+	maxRefs     = 512       // topics a link remembers
+	appendBytes = 512 << 10 // handed to the store at once, at most (a single larger message apart)
+)
+
+// topicRef is what a link knows of a topic it publishes to.
+type topicRef struct {
+	id        uint32
+	transient bool // for live subscribers only (store.exclude)
+	code      byte // not 0: publishing to it is refused
+	reason    string
+}
+
+// ingest collects the publishes of one read for one append.
+type ingest struct {
+	msgs    []store.Message
+	props   []byte // stored forms of properties that had to be cut
+	bytes   int
+	durable bool
+	batch   *batch
+}
+
+// batch is the answer to the publishes of one append. It is a store.Completion.
+type batch struct {
+	link *Link
+	acks []byte // the acknowledgements, encoded, in the order of the publishes [MQTT-4.6.0-2]
+	n    int32  // of them
+}
+
+var (
+	ingests = sync.Pool{New: func() any { return &ingest{} }}
+	batches = sync.Pool{New: func() any { return &batch{} }}
+)
+
+// Publish takes one PUBLISH; what it points to must stay as it is until Flush. An error is the end of the connection:
+// a *packet.Error with the code to give.
+func (l *Link) Publish(p *packet.Publish) error {
+	if p.QoS > l.m.opt.MaxQoS {
+		return &packet.Error{Code: packet.CodeQoSNotSupported, Rule: "MQTT-3.2.2-11", Msg: "QoS 2 is not supported yet"}
+	}
+	ref, err := l.resolve(p)
+	if err != nil {
+		return err
+	}
+	if l.in == nil {
+		l.in = ingests.Get().(*ingest)
+		l.in.batch = batches.Get().(*batch)
+		l.in.batch.link = l
+	}
+	in := l.in
+	if p.QoS > 0 {
+		if n := l.unanswered.Add(1); l.Version == packet.V5 && int(n) > l.m.opt.ReceiveMaximum {
+			return &packet.Error{Code: packet.CodeReceiveMaximum, Rule: "MQTT-3.3.4-9", Msg: "more publishes in flight than Receive Maximum"}
+		}
+		in.batch.n++
+	}
+	if ref.code != 0 {
+		return l.refuseOne(p, ref)
+	}
+	msg := store.Message{Topic: ref.id, Client: l.client, PacketID: p.PacketID, Payload: p.Payload, Props: p.Props}
+	msg.Flags = msg.Flags.WithQoS(p.QoS)
+	if p.Retain {
+		msg.Flags |= record.FlagRetain
+	}
+	if p.UTF8 {
+		msg.Flags |= record.FlagUTF8
+	}
+	if p.HasExpiry {
+		msg.Flags |= record.FlagExpiry
+		msg.Expiry = p.Expiry
+	}
+	if ref.transient || p.QoS == 0 && !l.m.opt.StoreQoS0 {
+		msg.Flags |= record.FlagTransient
+	} else if p.QoS > 0 {
+		in.durable = true
+	}
+	if p.Cut {
+		at := len(in.props)
+		in.props = p.AppendStoredProps(in.props)
+		msg.Props = in.props[at:len(in.props):len(in.props)]
+	}
+	if p.QoS > 0 {
+		in.batch.acks = append(in.batch.acks, byte(packet.TypePuback)<<4, 2, byte(p.PacketID>>8), byte(p.PacketID))
+	}
+	in.msgs = append(in.msgs, msg)
+	if in.bytes += record.Size(len(msg.Props), len(msg.Payload)); in.bytes >= appendBytes {
+		l.Flush()
+	}
+	return nil
+}
+
+// refuseOne answers a publish that must not be stored, in its turn.
+func (l *Link) refuseOne(p *packet.Publish, ref *topicRef) error {
+	switch {
+	case p.QoS == 0:
+		l.m.refused.Add(1) // there is no answer to QoS 0
+		return nil
+	case l.Version < packet.V5:
+		return &packet.Error{Code: ref.code, Msg: ref.reason} // 3.1.1 has no refusal but the end of the connection
+	}
+	l.m.refused.Add(1)
+	b := l.in.batch
+	b.acks = packet.AppendAck(b.acks, l.Version, packet.TypePuback, p.PacketID, ref.code, l.problem(ref.reason))
+	return nil
+}
+
+// problem returns the reason string for an answer, "" if the client does not want any. [MQTT-3.1.2-29]
+func (l *Link) problem(reason string) string {
+	if l.Connect != nil && l.Connect.NoProblemInfo {
+		return ""
+	}
+	return reason
+}
+
+// resolve returns what is known of the publish's topic, by its alias if it has one.
+func (l *Link) resolve(p *packet.Publish) (*topicRef, error) {
+	if p.Alias != 0 {
+		if int(p.Alias) > l.m.opt.TopicAliasMaximum {
+			return nil, &packet.Error{Code: packet.CodeAliasInvalid, Rule: "MQTT-3.3.2-9", Msg: "topic alias is above the maximum"}
+		}
+		if len(p.Topic) == 0 {
+			if int(p.Alias) >= len(l.aliases) || l.aliases[p.Alias] == nil {
+				return nil, &packet.Error{Code: packet.CodeProtocol, Rule: "MQTT-3.3.2-8", Msg: "topic alias was never set"}
+			}
+			return l.aliases[p.Alias], nil
+		}
+	}
+	ref := l.topics[string(p.Topic)]
+	if ref == nil {
+		var err error
+		if ref, err = l.lookup(p.Topic); err != nil {
+			return nil, err
+		}
+		if l.topics == nil || len(l.topics) >= maxRefs {
+			l.topics = map[string]*topicRef{}
+		}
+		l.topics[string(p.Topic)] = ref
+	}
+	if p.Alias != 0 { // [MQTT-3.3.2-12]
+		for int(p.Alias) >= len(l.aliases) {
+			l.aliases = append(l.aliases, nil)
+		}
+		l.aliases[p.Alias] = ref
+	}
+	return ref, nil
+}
+
+// lookup finds out about a topic the link has not published to before.
+func (l *Link) lookup(name []byte) (*topicRef, error) {
+	if l.client == 0 {
+		s := l.session.Load()
+		id, err := l.m.log.ClientID(s.id, s.durable)
+		if err != nil {
+			return nil, fatal(err)
+		}
+		l.client = id
+	}
+	n, err := topic.ParseName(name, l.m.opt.Topics)
+	if err != nil {
+		return &topicRef{code: codeOf(err), reason: err.Error()}, nil
+	}
+	switch {
+	case n.V5, n.Kind == topic.Delayed, n.Kind == topic.QueueNack:
+		return &topicRef{code: packet.CodeTopicInvalid, reason: "this kind of topic is not supported yet"}, nil
+	case n.Kind == topic.Queue:
+		if _, err := l.m.queues.Use(string(n.Queue)); err != nil {
+			return &topicRef{code: codeOf(err), reason: err.Error()}, nil
+		}
+	}
+	id, err := l.m.log.TopicID(string(n.Topic))
+	if err != nil {
+		return nil, fatal(err)
+	}
+	return &topicRef{id: id, transient: l.m.excluded(string(n.Topic))}, nil
+}
+
+// fatal is the error that ends a connection whose publish cannot be taken at all.
+func fatal(err error) error {
+	return &packet.Error{Code: codeOf(err), Msg: err.Error()}
+}
+
+// Flush hands the collected publishes to the store. It blocks only while the store's open group is full.
+func (l *Link) Flush() {
+	in := l.in
+	if in == nil {
+		return
+	}
+	l.in = nil
+	b := in.batch
+	l.m.messagesIn.Add(int64(len(in.msgs)))
+	var done store.Completion = b
+	if b.n == 0 {
+		done = nil
+	}
+	if len(in.msgs) > 0 || done != nil {
+		if err := l.m.log.Append(in.msgs, nil, in.durable, done); err != nil {
+			b.Committed(0, err)
+			done = b
+		}
+	}
+	if done == nil {
+		b.free()
+	}
+	clear(in.msgs)
+	in.msgs, in.props, in.bytes, in.durable, in.batch = in.msgs[:0], in.props[:0], 0, false, nil
+	if cap(in.msgs) <= 4096 && cap(in.props) <= 1<<20 {
+		ingests.Put(in)
+	}
+}
+
+// Committed implements store.Completion: the publishes are on disk, or never will be.
+func (b *batch) Committed(_ uint64, err error) {
+	l, n := b.link, b.n
+	switch {
+	case n == 0 && err != nil:
+		l.m.lost.Add(1)
+	case n == 0:
+	case err == nil:
+		l.answer(b.acks, n)
+	case l.Version == packet.V5:
+		l.answer(refuseAll(b.acks, codeOf(err), l.problem(err.Error())), n)
+		if !errors.Is(err, store.ErrFull) {
+			l.Kick(codeOf(err), err.Error())
+		}
+	default: // 3.1.1 has no negative acknowledgement: not acknowledged, and the connection ends
+		l.unanswered.Add(-n)
+		l.Kick(0, err.Error())
+	}
+	b.free()
+}
+
+func (b *batch) free() {
+	b.link, b.acks, b.n = nil, b.acks[:0], 0
+	if cap(b.acks) <= 1<<16 {
+		batches.Put(b)
+	}
+}
+
+// answer queues n acknowledgements.
+func (l *Link) answer(acks []byte, n int32) {
+	l.unanswered.Add(-n) // first: the client may publish as soon as it reads them
+	l.Send(acks)
+}
+
+// refuseAll turns successful v5 acknowledgements into refusals and leaves those that were refusals already.
+func refuseAll(acks []byte, code byte, reason string) []byte {
+	var out []byte
+	for len(acks) >= 4 {
+		size := 2 + int(acks[1])
+		if acks[1]&0x80 != 0 { // a two-byte length: a refusal with a long reason
+			size = 3 + int(acks[1]&0x7F) + int(acks[2])<<7
+		}
+		if size == 4 {
+			out = packet.AppendAck(out, packet.V5, packet.Type(acks[0]>>4), uint16(acks[2])<<8|uint16(acks[3]), code, reason)
+		} else {
+			out = append(out, acks[:size]...)
+		}
+		acks = acks[size:]
+	}
+	return out
+}
+
+// Ack takes one PUBACK; FlushAcks carries out what was taken.
+func (l *Link) Ack(a *packet.Ack) { l.ids = append(l.ids, a.PacketID) }
+
+// FlushAcks settles the deliveries that were acknowledged since the last call.
+func (l *Link) FlushAcks() {
+	if len(l.ids) == 0 {
+		return
+	}
+	if s := l.session.Load(); s != nil {
+		s.settle(l, l.ids)
+	}
+	if l.ids = l.ids[:0]; cap(l.ids) > 4096 {
+		l.ids = nil
+	}
+}

@@ -1,0 +1,239 @@
+package session
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/feed"
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+// The versions of the values below. docs/FORMAT.md describes them.
+const (
+	sessionVersion      = 1
+	subscriptionVersion = 1
+	inflightVersion     = 1
+)
+
+var errDamaged = errors.New("damaged value")
+
+// subKey is the key of a subscription: client, NUL, filter. Neither may contain a NUL. [MQTT-1.5.4-2]
+func subKey(client, filter string) []byte { return []byte(client + "\x00" + filter) }
+
+// mutation saves the session: version u8, expiry u32, offline since i64 (ms since 1970, 0 while connected). mu is held.
+func (s *Session) mutation() store.Mutation {
+	b := []byte{sessionVersion}
+	b = binary.LittleEndian.AppendUint32(b, s.expiry)
+	since := int64(0)
+	if s.link == nil {
+		since = s.offline.UnixMilli()
+	}
+	return record.Put(record.BucketSessions, []byte(s.id), binary.LittleEndian.AppendUint64(b, uint64(since)))
+}
+
+func parseSession(b []byte) (expiry uint32, offline time.Time, err error) {
+	if len(b) < 1 {
+		return 0, time.Time{}, errDamaged
+	}
+	if b[0] != sessionVersion {
+		return 0, time.Time{}, fmt.Errorf("version %d: %w", b[0], store.ErrVersion)
+	}
+	if len(b) != 13 {
+		return 0, time.Time{}, errDamaged
+	}
+	if ms := int64(binary.LittleEndian.Uint64(b[5:])); ms != 0 {
+		offline = time.UnixMilli(ms)
+	}
+	return binary.LittleEndian.Uint32(b[1:]), offline, nil
+}
+
+const (
+	subQoS             = 3
+	subNoLocal         = 1 << 2
+	subRetainPublished = 1 << 3
+	subHandlingShift   = 4
+)
+
+// appendSubscription encodes: version u8, options u8 (as in SUBSCRIBE), subscription id uvarint, from uvarint.
+func appendSubscription(dst []byte, sub subscription) []byte {
+	o := sub.QoS | sub.RetainHandling<<subHandlingShift
+	if sub.NoLocal {
+		o |= subNoLocal
+	}
+	if sub.RetainAsPublished {
+		o |= subRetainPublished
+	}
+	dst = append(dst, subscriptionVersion, o)
+	dst = binary.AppendUvarint(dst, uint64(sub.ID))
+	return binary.AppendUvarint(dst, sub.From)
+}
+
+func parseSubscription(filter string, b []byte) (subscription, error) {
+	if len(b) < 4 {
+		return subscription{}, errDamaged
+	}
+	if b[0] != subscriptionVersion {
+		return subscription{}, fmt.Errorf("version %d: %w", b[0], store.ErrVersion)
+	}
+	o := b[1]
+	id, n := binary.Uvarint(b[2:])
+	if n <= 0 || id > 1<<28 {
+		return subscription{}, errDamaged
+	}
+	from, k := binary.Uvarint(b[2+n:])
+	if k <= 0 || 2+n+k != len(b) {
+		return subscription{}, errDamaged
+	}
+	return subscription{
+		Subscription: packet.Subscription{
+			Filter: filter, QoS: o & subQoS, NoLocal: o&subNoLocal != 0,
+			RetainAsPublished: o&subRetainPublished != 0, RetainHandling: o >> subHandlingShift & 3,
+		},
+		ID: uint32(id), From: from,
+	}, nil
+}
+
+// mutation saves the packet ids of what waits to be sent again: version u8, then for each: feed (length uvarint, name), offset
+// uvarint, id u16.
+func (r *resends) mutation(client string) store.Mutation {
+	if len(r.byKey) == 0 {
+		return record.Delete(record.BucketInflight, []byte(client))
+	}
+	b := []byte{inflightVersion}
+	for k, id := range r.byKey {
+		b = binary.AppendUvarint(b, uint64(len(k.feed)))
+		b = append(b, k.feed...)
+		b = binary.AppendUvarint(b, k.offset)
+		b = binary.LittleEndian.AppendUint16(b, id)
+	}
+	return record.Put(record.BucketInflight, []byte(client), b)
+}
+
+func (r *resends) parse(b []byte) error {
+	if len(b) < 1 {
+		return errDamaged
+	}
+	if b[0] != inflightVersion {
+		return fmt.Errorf("version %d: %w", b[0], store.ErrVersion)
+	}
+	for b = b[1:]; len(b) > 0; {
+		size, n := binary.Uvarint(b)
+		if n <= 0 || size > uint64(len(b)-n) {
+			return errDamaged
+		}
+		name := string(b[n : n+int(size)])
+		b = b[n+int(size):]
+		off, n := binary.Uvarint(b)
+		if n <= 0 || len(b) < n+2 {
+			return errDamaged
+		}
+		id := binary.LittleEndian.Uint16(b[n:])
+		if id == 0 {
+			return errDamaged
+		}
+		r.add(flightKey{name, off}, id)
+		b = b[n+2:]
+	}
+	return nil
+}
+
+// lastSign returns the time of the newest record, or now if there is none.
+func (m *Manager) lastSign() time.Time {
+	next := m.log.Committed()
+	for from := next - min(next, 64); from < next; {
+		recs, to, err := m.log.NewReader().Read(nil, from, store.Limits{}, func(uint64, uint32) bool { return true })
+		if err != nil || to <= from {
+			break
+		}
+		if from = to; len(recs) > 0 && to >= next {
+			return time.UnixMicro(recs[len(recs)-1].Time)
+		}
+	}
+	return time.Now()
+}
+
+// load reads the sessions of the state. A session that was connected when the broker ended rests from the last sign of life of the
+// store on, so that its expiry counts the broker's downtime.
+func (m *Manager) load() error {
+	var bad error
+	alive := m.lastSign()
+	err := m.log.Range(record.BucketSessions, nil, func(k, v []byte) bool {
+		s := &Session{m: m, id: string(k), durable: true, subs: map[string]subscription{}}
+		if s.expiry, s.offline, bad = parseSession(v); bad != nil {
+			bad = fmt.Errorf("session of client %q: %w", k, bad)
+			return false
+		}
+		if s.offline.IsZero() {
+			s.offline = alive
+		}
+		m.sessions[s.id] = s
+		return true
+	})
+	if err = errors.Join(err, bad); err != nil {
+		return err
+	}
+	err = m.log.Range(record.BucketSubscriptions, nil, func(k, v []byte) bool {
+		client, filter, _ := strings.Cut(string(k), "\x00")
+		s := m.sessions[client]
+		if s == nil {
+			return true // its session ended in the same group that deletes this
+		}
+		sub, perr := parseSubscription(filter, v)
+		if perr != nil {
+			bad = fmt.Errorf("subscription of client %q to %q: %w", client, filter, perr)
+			return false
+		}
+		s.subs[filter] = sub
+		return true
+	})
+	if err = errors.Join(err, bad); err != nil {
+		return err
+	}
+	err = m.log.Range(record.BucketInflight, nil, func(k, v []byte) bool {
+		if s := m.sessions[string(k)]; s != nil {
+			if bad = s.resend.parse(v); bad != nil {
+				bad = fmt.Errorf("packet ids of client %q: %w", k, bad)
+				return false
+			}
+		}
+		return true
+	})
+	if err = errors.Join(err, bad); err != nil {
+		return err
+	}
+	for _, s := range m.sessions {
+		if err := s.reopen(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reopen opens the own feed of a session that was loaded.
+func (s *Session) reopen() error {
+	var filters []feed.Filter
+	for _, sub := range s.subs {
+		flt, err := topic.ParseFilter(sub.Filter, s.m.opt.Topics)
+		if err != nil || flt.Kind != topic.Plain {
+			continue // a queue's members are found when they connect
+		}
+		filters = append(filters, feed.Filter{
+			Filter: sub.Filter, From: sub.From, QoS: sub.QoS, ID: sub.ID, NoLocal: sub.NoLocal, RetainAsPublished: sub.RetainAsPublished,
+		})
+	}
+	if len(filters) == 0 {
+		return nil
+	}
+	var err error
+	if s.client, err = s.m.log.ClientID(s.id, true); err != nil {
+		return err
+	}
+	s.own, err = s.m.hub.Open(feedID(s.id), feed.Options{Durable: true, Local: s.client, Start: feed.Now}, filters...)
+	return err
+}

@@ -1,0 +1,17 @@
+// Package wire holds the names that both ends of a connection know: the broker and the SDK.
+package wire
+
+// User properties with a meaning to edgemq. Others belong to the application.
+const (
+	MessageID      = "@MessageId"      // set by the producer; deduplicates
+	BornTimestamp  = "@BornTimestamp"  // ms since 1970, by the producer's clock
+	BornHost       = "@BornHost"       // the producer's address
+	Producer       = "@Producer"       // the publisher's client id
+	Offset         = "@Offset"         // the record's place in the log
+	StoreTimestamp = "@StoreTimestamp" // ms since 1970, by the broker's clock
+	ShardingKey    = "@ShardingKey"    // messages with the same key stay in order and go to one consumer
+	SearchKey      = "@SearchKey"
+	Redelivered    = "@Redelivered"
+	TraceID        = "@TraceId"
+	Types          = "@types" // which values are not strings
+)
