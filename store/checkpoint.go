@@ -112,6 +112,9 @@ func (s *Store) saved(cp state.Checkpoint, journaled int64) {
 func (f *flusher) sync() error {
 	root, fs := f.s.segments, f.s.fs
 	for _, a := range f.dirty {
+		if !a.unsynced {
+			continue // only sealed
+		}
 		w, reopened := a.w, false
 		if w == nil {
 			var err error
@@ -129,6 +132,7 @@ func (f *flusher) sync() error {
 		if err != nil {
 			return err
 		}
+		a.unsynced = false
 	}
 	f.writers = slices.DeleteFunc(f.writers, func(a *active) bool { return a.w == nil })
 	for client := range f.dirs {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/edgemq/edgemq/store/ledger"
@@ -57,6 +58,8 @@ type active struct {
 	topics []uint32        // as in Meta; may be ahead of it
 	last   uint32          // the topic seen last, most likely the next
 	used   uint64          // round
+	// unsynced says that there may be bytes that are not on disk.
+	unsynced bool
 }
 
 // plan is one batch on its way to the disk. It is thrown away if a write fails.
@@ -206,13 +209,40 @@ func (f *flusher) move(groups []*Group) error {
 	for _, id := range f.s.clients.takeUpgraded() {
 		f.usage.get(id, f.s).own = true
 	}
-	f.makePlan(groups)
-	if err := f.write(); err != nil {
+	for {
+		f.makePlan(groups)
+		err := f.write()
+		if err == nil {
+			f.adopt()
+			return nil
+		}
 		f.rollback()
-		return err
+		var bad *brokenSegment
+		if !errors.As(err, &bad) {
+			return err
+		}
+		f.abandon(bad)
 	}
-	f.adopt()
-	return nil
+}
+
+// brokenSegment is a segment that cannot be gone on with: its header is damaged, or it is shorter than the checkpoint says, or
+// it is gone.
+type brokenSegment struct {
+	a   *active
+	err error
+}
+
+func (b *brokenSegment) Error() string { return b.err.Error() }
+
+func (b *brokenSegment) Unwrap() error { return b.err }
+
+// abandon seals a broken segment, so that its client goes on in a new one. What can be read of it still is.
+func (f *flusher) abandon(b *brokenSegment) {
+	f.s.log.Error("segment damaged, going on in a new one", "segment", b.a.id, "client", b.a.client, "err", b.err)
+	f.s.count.damaged.Add(1)
+	f.s.table.update(b.a.seg, func(m *segment.Meta) { m.Sealed = true })
+	f.dirty[b.a.id] = b.a
+	delete(f.own, b.a.client)
 }
 
 // makePlan decides where each record goes. It changes nothing but f.usage and topics that Meta takes over later, so it
@@ -388,6 +418,9 @@ func (f *flusher) openWriter(sl *slot) (err error) {
 		}
 	} else {
 		a.w, err = segment.OpenWrite(f.s.fs, root, a.client, a.id, a.meta.Bytes)
+		if isDamage(err) && !errors.Is(err, syscall.EIO) && !a.unsynced {
+			return &brokenSegment{a, err}
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("open segment to write: %w", err)
@@ -442,6 +475,7 @@ func (f *flusher) adopt() {
 			m.Sealed = m.Sealed || sl.full
 		})
 		f.dirty[sl.a.id] = sl.a
+		sl.a.unsynced = sl.a.unsynced || sl.size > 0
 		if sl.full && f.own[sl.a.client] == sl.a {
 			delete(f.own, sl.a.client)
 		}

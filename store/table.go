@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"encoding/binary"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -111,4 +113,11 @@ func addTopic(topics []uint32, topic uint32) []uint32 {
 		return []uint32{manyTopics}
 	}
 	return slices.Insert(slices.Clone(topics), i, topic)
+}
+
+// sorted returns all segments by number.
+func (t *table) sorted() []*seg {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(t.segs), func(a, b *seg) int { return cmp.Compare(a.id, b.id) })
 }

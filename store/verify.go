@@ -1,6 +1,17 @@
 package store
 
-import "io"
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/edgemq/edgemq/store/ledger"
+	"github.com/edgemq/edgemq/store/record"
+	"github.com/edgemq/edgemq/store/segment"
+	"github.com/edgemq/edgemq/store/state"
+	"github.com/edgemq/edgemq/store/vfs"
+)
 
 // Damage is a place on disk that does not make sense.
 type Damage struct {
@@ -19,38 +30,170 @@ type Report struct {
 	Damage  []Damage
 }
 
+func (r *Report) damaged(path string, pos, length int64, err error) {
+	r.Damage = append(r.Damage, Damage{path, pos, length, err})
+}
+
+// blame adds err with the place it names, or the file if it names none.
+func (r *Report) blame(path string, err error) {
+	var c *record.CorruptError
+	if errors.As(err, &c) {
+		r.damaged(c.Path, c.Pos, 0, c.Err)
+	} else if err != nil {
+		r.damaged(path, 0, 0, err)
+	}
+}
+
 // Verify checks every byte of a stopped store. It opens nothing for writing. The error wraps ErrDamaged if Report.Damage is not empty.
-func Verify(o Options) (Report, error) { panic("todo") }
-
-// Summary is what Stat found.
-type Summary struct {
-	First, Next, Checkpoint uint64
-	CheckpointTime          int64 // µs since 1970
-	Segments                int
-	SegmentBytes            int64
-	LedgerBytes             int64
-	JournalBytes            int64
-	StateBytes              int64
-	Topics, Clients         []Count // most bytes first
+func Verify(o Options) (_ Report, err error) {
+	var r Report
+	s, cp, err := openOffline(o)
+	if err != nil {
+		var c *record.CorruptError
+		if !errors.As(err, &c) {
+			return r, err
+		}
+		r.blame("", err) // of what is behind it nothing can be said
+		return r, r.verdict()
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	r.state(s)
+	uses, err := r.ledger(s, cp)
+	if err != nil {
+		return r, err
+	}
+	r.segments(s, uses)
+	if err := r.journal(s, cp); err != nil {
+		return r, err
+	}
+	return r, r.verdict()
 }
 
-// Count is what one topic or client holds.
-type Count struct {
-	Name           string
-	ID             uint32
-	Records, Bytes uint64
+func (r *Report) verdict() error {
+	if len(r.Damage) > 0 {
+		return fmt.Errorf("%w: %d places", ErrDamaged, len(r.Damage))
+	}
+	return nil
 }
 
-// Stat counts what a stopped store holds.
-func Stat(o Options) (Summary, error) { panic("todo") }
-
-// Filter chooses what Dump writes.
-type Filter struct {
-	Topic  string // exact name; "" is any
-	Client string
-	From   uint64
-	Limit  uint64 // 0 is all
+func (r *Report) state(s *Store) {
+	path := s.opt.path("state.db")
+	r.Files++
+	r.Bytes += size(s.fs, path)
+	r.blame(path, s.state.Check())
 }
 
-// Dump writes the records of a stopped store to w, one JSON object a line.
-func Dump(w io.Writer, o Options, f Filter) error { panic("todo") }
+// use is what the ledger says of a segment.
+type use struct {
+	records uint64
+	bytes   int64
+}
+
+// ledger checks the entries, and counts what they say of segments.
+func (r *Report) ledger(s *Store, cp state.Checkpoint) (map[uint32]*use, error) {
+	uses := make(map[uint32]*use)
+	path := func(offset uint64) string {
+		return s.opt.path("ledger", fmt.Sprintf("%08x.ldg", offset/ledger.FileEntries))
+	}
+	if cp.First < cp.Next {
+		for i := cp.First / ledger.FileEntries; i <= (cp.Next-1)/ledger.FileEntries; i++ {
+			name := path(i * ledger.FileEntries)
+			r.Files++
+			r.Bytes += size(s.fs, name)
+			r.blame(name, ledgerHeader(s.fs, name))
+		}
+	}
+	err := s.eachEntry(cp, func(offset uint64, e *ledger.Entry) {
+		pos := record.FileHeaderSize + int64(offset%ledger.FileEntries)*ledger.EntrySize
+		if e.Bad {
+			r.damaged(path(offset), pos, ledger.EntrySize, fmt.Errorf("entry of offset %d is damaged", offset))
+			return
+		}
+		if e.Segment == 0 {
+			return
+		}
+		u := uses[e.Segment]
+		if u == nil {
+			u = new(use)
+			uses[e.Segment] = u
+		}
+		u.records++
+		u.bytes += int64(e.Length)
+		if g := s.table.get(e.Segment); g != nil && int64(e.Pos)+int64(e.Length) > g.meta.Bytes {
+			r.damaged(path(offset), pos, ledger.EntrySize, fmt.Errorf("entry of offset %d points behind the end of segment %d", offset, e.Segment))
+		}
+	})
+	return uses, err
+}
+
+func ledgerHeader(fsys vfs.FS, path string) error {
+	f, err := fsys.OpenFile(path, 0, 0)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, record.FileHeaderSize)
+	if n, err := f.ReadAt(b, 0); n < len(b) {
+		return errors.Join(err, f.Close())
+	}
+	_, err = record.ParseFileHeader(b, "EMQL", 1, record.FileHeaderSize)
+	return errors.Join(err, f.Close())
+}
+
+// segments reads every record, and compares with what the ledger says.
+func (r *Report) segments(s *Store, uses map[uint32]*use) {
+	for _, g := range s.table.sorted() {
+		path := segment.Path(s.segments, g.client, g.id)
+		r.Files++
+		r.Bytes += g.meta.Bytes
+		var records uint64
+		last := uint64(0)
+		err := segment.Scan(s.fs, path, g.meta.Bytes, func(pos int64, rec record.Record) error {
+			switch {
+			case rec.Offset <= last:
+				return &record.CorruptError{Path: path, Pos: pos, Err: fmt.Errorf("record %d follows record %d", rec.Offset, last)}
+			case g.client != segment.Shared && rec.Client != g.client:
+				return &record.CorruptError{Path: path, Pos: pos, Err: fmt.Errorf("record %d is of client %d", rec.Offset, rec.Client)}
+			}
+			last = rec.Offset
+			records++
+			return nil
+		})
+		r.Records += records
+		if err != nil {
+			r.blame(path, err)
+			continue
+		}
+		u := uses[g.id]
+		if u == nil {
+			u = new(use)
+		}
+		switch {
+		case records != g.meta.Records:
+			r.damaged(path, 0, 0, fmt.Errorf("%d records, the state knows of %d", records, g.meta.Records))
+		case g.meta.Base >= s.First() && (u.records != records || u.bytes != g.meta.Bytes-segment.HeaderSize) && !r.hasLedgerDamage():
+			r.damaged(path, 0, 0, fmt.Errorf("%d records, the ledger knows of %d", records, u.records))
+		}
+	}
+}
+
+// hasLedgerDamage says whether entries are missing, so that the ledger's counts say nothing.
+func (r *Report) hasLedgerDamage() bool {
+	return slices.ContainsFunc(r.Damage, func(d Damage) bool { return filepath.Ext(d.Path) == ".ldg" })
+}
+
+func (r *Report) journal(s *Store, cp state.Checkpoint) error {
+	report, st, err := s.replayOffline(cp, func(Record) error {
+		r.Records++
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.Files += st.Files
+	r.Bytes += st.Bytes
+	r.Groups = uint64(report.Groups)
+	for _, d := range report.Damage {
+		r.damaged(d.Path, d.Pos, d.Len, fmt.Errorf("groups %d to %d, which were acknowledged, are damaged", d.First, d.Last))
+	}
+	return nil
+}
