@@ -41,7 +41,9 @@ func slotNumber(name string) (int, bool) {
 	return n, ok && err == nil && n >= 0 && fmt.Sprintf("%03d", n) == digits
 }
 
-func (j *Journal) slotPath(n int) string { return filepath.Join(j.opts.Dir, fmt.Sprintf("%03d.jrn", n)) }
+func (j *Journal) slotPath(n int) string {
+	return filepath.Join(j.opts.Dir, fmt.Sprintf("%03d.jrn", n))
+}
 
 // openSlot opens an existing slot and reads its header.
 func (j *Journal) openSlot(n int) (*slot, error) {

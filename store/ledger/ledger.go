@@ -138,9 +138,12 @@ func (l *Ledger) DropBefore(offset uint64) error {
 	}
 	var errs []error
 	for _, i := range files {
-		// The file that the next entry goes to stays, though all in it may be dropped.
 		if i < l.first.Load()/FileEntries {
 			l.forget(i)
+			if l.tail != nil && l.tailFile == i { // full, and the next entry begins another
+				errs = append(errs, l.Sync(), l.tail.Close())
+				l.tail = nil
+			}
 			errs = append(errs, l.fsys.Remove(l.path(i)))
 		}
 	}

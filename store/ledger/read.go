@@ -82,7 +82,7 @@ var buffers = sync.Pool{New: func() any { return new([readEntries * EntrySize]by
 
 // Read reads the entries from offset from on into dst and returns how many: fewer than len(dst) only
 // at Next. It never fails for the sake of damaged entries: those have Bad set, and are counted.
-// Below First it may fail or find entries that are still there.
+// Below First it gives what is still there, and for the rest entries with Segment 0.
 func (l *Ledger) Read(from uint64, dst []Entry) (n int, err error) {
 	next := l.next.Load()
 	if from >= next {
@@ -106,9 +106,17 @@ func (l *Ledger) Read(from uint64, dst []Entry) (n int, err error) {
 		}
 		n += len(part)
 	}
-	if bad > 0 {
-		l.damaged.Add(uint64(bad))
+	if bad == 0 {
+		return n, nil
 	}
+	// Read after the files, so that what DropBefore took from under us is not called damaged.
+	for i := uint64(0); i < uint64(n) && from+i < l.first.Load(); i++ {
+		if dst[i].Bad {
+			dst[i] = Entry{}
+			bad--
+		}
+	}
+	l.damaged.Add(uint64(bad))
 	return n, nil
 }
 
@@ -134,8 +142,8 @@ func (l *Ledger) readFile(b []byte, offset uint64) error {
 	return nil
 }
 
-// Search returns the lowest offset whose record has at least time (µs since 1970), or Next. Entries that
-// cannot be read are passed over.
+// Search returns the lowest offset whose record has at least time (µs since 1970), or Next. Next to damaged
+// entries it may return the offset of one of those, in front.
 func (l *Ledger) Search(time int64) uint64 {
 	first, next := l.first.Load(), l.next.Load()
 	if first >= next {
