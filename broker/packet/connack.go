@@ -67,6 +67,9 @@ func ParseConnack(v Version, frame []byte) (*Connack, error) {
 	}
 	r := reader{b: b}
 	flags, code := r.byte(), r.byte()
+	if v == V31 {
+		flags = 0 // a reserved byte there
+	}
 	c := &Connack{SessionPresent: flags&1 != 0, Code: code}
 	switch {
 	case r.err != nil:
