@@ -112,8 +112,10 @@ func Parse(b []byte) (r Record, n int, err error) {
 	if binary.LittleEndian.Uint32(b) != crc32.Checksum(b[4:], castagnoli) {
 		return Record{}, 0, ErrChecksum
 	}
-	r, err = decode(b)
-	return r, size, err
+	if r, err = decode(b); err != nil {
+		return Record{}, 0, err
+	}
+	return r, size, nil
 }
 
 // Length returns the length of the record that b begins with, which need not hold more than its
