@@ -49,12 +49,12 @@ const scanBytes = 256 << 10
 
 // Scan calls fn with every record up to length (-1: the file's end) in order. r aliases a buffer that
 // is reused. Where it finds something else than a record it returns a *CorruptError.
-func Scan(fsys vfs.FS, path string, length int64, fn func(pos int64, r record.Record) error) (err error) {
+func Scan(fsys vfs.FS, path string, length int64, fn func(pos int64, r record.Record) error) error {
 	r, err := OpenRead(fsys, path)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.Close()) }()
+	defer r.Close() //nolint:errcheck // it was only read
 	size, err := r.Size()
 	if err != nil {
 		return fmt.Errorf("size of segment: %w", err)
