@@ -18,47 +18,78 @@ type golden struct {
 var user = []UserProperty{{"k", "v"}, {"k", ""}, {"a", "z"}} // names repeat, order counts
 
 var goldens = []golden{
-	{"CONNECT 3.1", V31, "10 12 0006 'MQIsdp' 03 02 003c 0004 'dev1'",
-		&Connect{Version: V31, Clean: true, KeepAlive: 60, ClientID: "dev1", ReceiveMaximum: 65535}},
-	{"CONNECT 3.1.1, nothing but a clean session", V311, "10 0c 0004 'MQTT' 04 02 0000 0000",
-		&Connect{Version: V311, Clean: true, ReceiveMaximum: 65535}},
-	{"CONNECT 3.1.1 with everything", V311, "10 [ s:MQTT 04 f4 ffff s:dev1 s:will/t 0002 00ff s:me 0003 'p' 00 'w' ]",
-		&Connect{Version: V311, KeepAlive: 65535, ClientID: "dev1", HasUsername: true, Username: "me", HasPassword: true,
-			Password: []byte("p\x00w"), Will: &Will{Topic: "will/t", Payload: []byte{0, 255}, QoS: 2, Retain: true}, ReceiveMaximum: 65535}},
-	{"CONNECT 3.1.1 with an empty Will and an empty user name", V311, "10 [ s:MQTT 04 86 0000 s: s:w s: s: ]",
-		&Connect{Version: V311, Clean: true, HasUsername: true, Will: &Will{Topic: "w", Payload: []byte{}}, ReceiveMaximum: 65535}},
-	{"CONNECT 5 bare", V5, "10 0d 0004 'MQTT' 05 02 0000 00 0000",
-		&Connect{Version: V5, Clean: true, ReceiveMaximum: 65535}},
-	{"CONNECT 5 keeping the session without an id, which the server assigns", V5, "10 [ s:MQTT 05 00 0000 [ 11 ffffffff ] s: ]",
-		&Connect{Version: V5, HasSessionExpiry: true, SessionExpiry: 0xFFFFFFFF, ReceiveMaximum: 65535}},
-	{"CONNECT 5 password without a user name, allowed there", V5, "10 [ s:MQTT 05 42 0000 00 s: s:tok ]",
-		&Connect{Version: V5, Clean: true, HasPassword: true, Password: []byte("tok"), ReceiveMaximum: 65535}},
-	{"CONNECT 5 with everything", V5, "10 [ s:MQTT 05 ee 000a" +
-		" [ 11 00000e10 21 0014 27 00100000 22 0005 19 01 17 00 15 s:SCRAM 16 s:data 26 s:k s:v 26 s:k s: 26 s:a s:z ]" +
-		" s:dev1 [ 18 0000001e 02 00000078 01 01 03 s:json 08 s:re/ply 09 0002 beef 26 s:k s:v ] s:w/t s:bye s:me s:pw ]",
-		&Connect{Version: V5, Clean: true, KeepAlive: 10, ClientID: "dev1", HasUsername: true, Username: "me", HasPassword: true, Password: []byte("pw"),
+	{
+		"CONNECT 3.1", V31, "10 12 0006 'MQIsdp' 03 02 003c 0004 'dev1'",
+		&Connect{Version: V31, Clean: true, KeepAlive: 60, ClientID: "dev1", ReceiveMaximum: 65535},
+	},
+	{
+		"CONNECT 3.1.1, nothing but a clean session", V311, "10 0c 0004 'MQTT' 04 02 0000 0000",
+		&Connect{Version: V311, Clean: true, ReceiveMaximum: 65535},
+	},
+	{
+		"CONNECT 3.1.1 with everything", V311, "10 [ s:MQTT 04 f4 ffff s:dev1 s:will/t 0002 00ff s:me 0003 'p' 00 'w' ]",
+		&Connect{
+			Version: V311, KeepAlive: 65535, ClientID: "dev1", HasUsername: true, Username: "me", HasPassword: true,
+			Password: []byte("p\x00w"), Will: &Will{Topic: "will/t", Payload: []byte{0, 255}, QoS: 2, Retain: true}, ReceiveMaximum: 65535,
+		},
+	},
+	{
+		"CONNECT 3.1.1 with an empty Will and an empty user name", V311, "10 [ s:MQTT 04 86 0000 s: s:w s: s: ]",
+		&Connect{Version: V311, Clean: true, HasUsername: true, Will: &Will{Topic: "w", Payload: []byte{}}, ReceiveMaximum: 65535},
+	},
+	{
+		"CONNECT 5 bare", V5, "10 0d 0004 'MQTT' 05 02 0000 00 0000",
+		&Connect{Version: V5, Clean: true, ReceiveMaximum: 65535},
+	},
+	{
+		"CONNECT 5 keeping the session without an id, which the server assigns", V5, "10 [ s:MQTT 05 00 0000 [ 11 ffffffff ] s: ]",
+		&Connect{Version: V5, HasSessionExpiry: true, SessionExpiry: 0xFFFFFFFF, ReceiveMaximum: 65535},
+	},
+	{
+		"CONNECT 5 password without a user name, allowed there", V5, "10 [ s:MQTT 05 42 0000 00 s: s:tok ]",
+		&Connect{Version: V5, Clean: true, HasPassword: true, Password: []byte("tok"), ReceiveMaximum: 65535},
+	},
+	{
+		"CONNECT 5 with everything", V5, "10 [ s:MQTT 05 ee 000a" +
+			" [ 11 00000e10 21 0014 27 00100000 22 0005 19 01 17 00 15 s:SCRAM 16 s:data 26 s:k s:v 26 s:k s: 26 s:a s:z ]" +
+			" s:dev1 [ 18 0000001e 02 00000078 01 01 03 s:json 08 s:re/ply 09 0002 beef 26 s:k s:v ] s:w/t s:bye s:me s:pw ]",
+		&Connect{
+			Version: V5, Clean: true, KeepAlive: 10, ClientID: "dev1", HasUsername: true, Username: "me", HasPassword: true, Password: []byte("pw"),
 			HasSessionExpiry: true, SessionExpiry: 3600, ReceiveMaximum: 20, MaximumPacketSize: 1 << 20, TopicAliasMaximum: 5,
 			RequestResponseInfo: true, NoProblemInfo: true, AuthMethod: "SCRAM", AuthData: []byte("data"), User: user,
-			Will: &Will{Topic: "w/t", Payload: []byte("bye"), QoS: 1, Retain: true, Delay: 30, HasExpiry: true, Expiry: 120, UTF8: true,
-				Props: bin("01 01 03 s:json 08 s:re/ply 09 0002 beef 26 s:k s:v")}}},
+			Will: &Will{
+				Topic: "w/t", Payload: []byte("bye"), QoS: 1, Retain: true, Delay: 30, HasExpiry: true, Expiry: 120, UTF8: true,
+				Props: bin("01 01 03 s:json 08 s:re/ply 09 0002 beef 26 s:k s:v"),
+			},
+		},
+	},
 
 	{"CONNACK 3.1 has no session present", V31, "20 02 00 00", &Connack{}},
 	{"CONNACK 3.1.1", V311, "20 02 01 00", &Connack{SessionPresent: true}},
 	{"CONNACK 3.1.1 identifier rejected", V311, "20 02 00 02", &Connack{Code: 2}},
 	{"CONNACK 5 bare", V5, "20 03 00 00 00", &Connack{}},
 	{"CONNACK 5 refusal with a reason", V5, "20 [ 00 87 [ 1f s:no ] ]", &Connack{Code: CodeNotAuthorized, ReasonString: "no"}},
-	{"CONNACK 5 with everything", V5, "20 [ 01 00 [ 11 00000000 21 0400 24 01 25 00 27 00100000 12 s:id 22 000a 1f s:hi 26 s:k s:v 26 s:k s: 26 s:a s:z" +
-		" 28 00 29 00 2a 00 13 0000 1a s:ri 1c s:ref 15 s:m 16 s: ] ]",
-		&Connack{SessionPresent: true, HasSessionExpiry: true, ReceiveMaximum: 1024, HasMaximumQoS: true, MaximumQoS: 1, NoRetain: true,
+	{
+		"CONNACK 5 with everything", V5, "20 [ 01 00 [ 11 00000000 21 0400 24 01 25 00 27 00100000 12 s:id 22 000a 1f s:hi 26 s:k s:v 26 s:k s: 26 s:a s:z" +
+			" 28 00 29 00 2a 00 13 0000 1a s:ri 1c s:ref 15 s:m 16 s: ] ]",
+		&Connack{
+			SessionPresent: true, HasSessionExpiry: true, ReceiveMaximum: 1024, HasMaximumQoS: true, MaximumQoS: 1, NoRetain: true,
 			MaximumPacketSize: 1 << 20, AssignedClientID: "id", TopicAliasMaximum: 10, ReasonString: "hi", User: user, NoWildcards: true,
-			NoSubscriptionIDs: true, NoShared: true, HasServerKeepAlive: true, ResponseInfo: "ri", ServerReference: "ref", AuthMethod: "m", AuthData: []byte{}}},
+			NoSubscriptionIDs: true, NoShared: true, HasServerKeepAlive: true, ResponseInfo: "ri", ServerReference: "ref", AuthMethod: "m", AuthData: []byte{},
+		},
+	},
 
-	{"SUBSCRIBE 3.1.1", V311, "82 [ 0001 s:a/b 01 s:# 02 s:+/x 00 ]",
-		&Subscribe{PacketID: 1, Filters: []Subscription{{Filter: "a/b", QoS: 1}, {Filter: "#", QoS: 2}, {Filter: "+/x"}}}},
+	{
+		"SUBSCRIBE 3.1.1", V311, "82 [ 0001 s:a/b 01 s:# 02 s:+/x 00 ]",
+		&Subscribe{PacketID: 1, Filters: []Subscription{{Filter: "a/b", QoS: 1}, {Filter: "#", QoS: 2}, {Filter: "+/x"}}},
+	},
 	{"SUBSCRIBE 5", V5, "82 [ ffff 00 s:a 00 ]", &Subscribe{PacketID: 65535, Filters: []Subscription{{Filter: "a"}}}},
-	{"SUBSCRIBE 5 with everything", V5, "82 [ 0102 [ 0b ffffff7f 26 s:k s:v 26 s:k s: 26 s:a s:z ] s:a 2e s:$share/g/x 19 s:é 05 ]",
+	{
+		"SUBSCRIBE 5 with everything", V5, "82 [ 0102 [ 0b ffffff7f 26 s:k s:v 26 s:k s: 26 s:a s:z ] s:a 2e s:$share/g/x 19 s:é 05 ]",
 		&Subscribe{PacketID: 258, SubscriptionID: MaxRemaining, User: user, Filters: []Subscription{
-			{Filter: "a", QoS: 2, NoLocal: true, RetainAsPublished: true, RetainHandling: 2}, {Filter: "$share/g/x", QoS: 1, RetainAsPublished: true, RetainHandling: 1}, {Filter: "é", QoS: 1, NoLocal: true}}}},
+			{Filter: "a", QoS: 2, NoLocal: true, RetainAsPublished: true, RetainHandling: 2}, {Filter: "$share/g/x", QoS: 1, RetainAsPublished: true, RetainHandling: 1}, {Filter: "é", QoS: 1, NoLocal: true},
+		}},
+	},
 	{"SUBSCRIBE with a misplaced wildcard is well-formed: the answer is a SUBACK", V5, "82 [ 0001 00 s:a/#/b 00 ]", &Subscribe{PacketID: 1, Filters: []Subscription{{Filter: "a/#/b"}}}},
 
 	{"UNSUBSCRIBE 3.1.1", V311, "a2 [ 0001 s:a s:b/# ]", &Unsubscribe{PacketID: 1, Filters: []string{"a", "b/#"}}},
@@ -67,11 +98,15 @@ var goldens = []golden{
 	{"DISCONNECT 3.1.1", V311, "e0 00", &Disconnect{}},
 	{"DISCONNECT 5 normal", V5, "e0 00", &Disconnect{}},
 	{"DISCONNECT 5 with Will", V5, "e0 01 04", &Disconnect{Code: 4}},
-	{"DISCONNECT 5 with everything", V5, "e0 [ 00 [ 11 00000000 1f s:bye 1c s:other 26 s:k s:v 26 s:k s: 26 s:a s:z ] ]",
-		&Disconnect{HasSessionExpiry: true, ReasonString: "bye", ServerReference: "other", User: user}},
+	{
+		"DISCONNECT 5 with everything", V5, "e0 [ 00 [ 11 00000000 1f s:bye 1c s:other 26 s:k s:v 26 s:k s: 26 s:a s:z ] ]",
+		&Disconnect{HasSessionExpiry: true, ReasonString: "bye", ServerReference: "other", User: user},
+	},
 
-	{"AUTH 5", V5, "f0 [ 18 [ 15 s:M 16 0001 00 1f s:why 26 s:k s:v 26 s:k s: 26 s:a s:z ] ]",
-		&Auth{Code: 0x18, Method: "M", Data: []byte{0}, ReasonString: "why", User: user}},
+	{
+		"AUTH 5", V5, "f0 [ 18 [ 15 s:M 16 0001 00 1f s:why 26 s:k s:v 26 s:k s: 26 s:a s:z ] ]",
+		&Auth{Code: 0x18, Method: "M", Data: []byte{0}, ReasonString: "why", User: user},
+	},
 	{"AUTH 5 re-authenticate", V5, "f0 [ 19 [ 15 s:M ] ]", &Auth{Code: 0x19, Method: "M"}},
 
 	{"SUBACK 3.1.1", V311, "90 05 0001 01 02 80", &Suback{PacketID: 1, Codes: []byte{1, 2, 0x80}}},
@@ -133,8 +168,10 @@ func encode(dst []byte, v Version, t Type, p any) []byte {
 
 // outgoing is the PUBLISH that says the same as p.
 func outgoing(p *Publish) *Outgoing {
-	return &Outgoing{Dup: p.Dup, Retain: p.Retain, QoS: p.QoS, PacketID: p.PacketID, Topic: string(p.Topic), Alias: p.Alias,
-		HasExpiry: p.HasExpiry, Expiry: p.Expiry, SubscriptionIDs: p.SubscriptionIDs(nil), Props: p.AppendStoredProps(nil), Payload: p.Payload}
+	return &Outgoing{
+		Dup: p.Dup, Retain: p.Retain, QoS: p.QoS, PacketID: p.PacketID, Topic: string(p.Topic), Alias: p.Alias,
+		HasExpiry: p.HasExpiry, Expiry: p.Expiry, SubscriptionIDs: p.SubscriptionIDs(nil), Props: p.AppendStoredProps(nil), Payload: p.Payload,
+	}
 }
 
 func fromServer(t Type) bool { return t == TypeConnack || t == TypeSuback || t == TypeUnsuback }

@@ -19,13 +19,19 @@ func TestPublish(t *testing.T) {
 		{"3.1.1 QoS 1 again", V311, "3a [ s:a 0007 00ff ]", Publish{Dup: true, QoS: 1, PacketID: 7, Topic: []byte("a"), Payload: []byte{0, 255}}},
 		{"3.1 QoS 2", V31, "34 [ s:/ ffff ]", Publish{QoS: 2, PacketID: 65535, Topic: []byte("/"), Payload: []byte{}}},
 		{"5 bare", V5, "30 [ s:a 00 'x' ]", Publish{Topic: []byte("a"), Payload: []byte("x")}},
-		{"5 QoS 2 with everything", V5, "35 [ s:été/☃ 0102 [ 01 01 02 0000003c 23 0005 08 s:re 09 0003 000102 03 s:t/p 26 s:k s:v 26 s:k s: 26 s:a s:z ] 'body' ]",
-			Publish{Retain: true, QoS: 2, PacketID: 258, Topic: []byte("été/☃"), Alias: 5, HasExpiry: true, Expiry: 60, UTF8: true, Cut: true,
+		{
+			"5 QoS 2 with everything", V5, "35 [ s:été/☃ 0102 [ 01 01 02 0000003c 23 0005 08 s:re 09 0003 000102 03 s:t/p 26 s:k s:v 26 s:k s: 26 s:a s:z ] 'body' ]",
+			Publish{
+				Retain: true, QoS: 2, PacketID: 258, Topic: []byte("été/☃"), Alias: 5, HasExpiry: true, Expiry: 60, UTF8: true, Cut: true,
 				Props:   bin("01 01 02 0000003c 23 0005 08 s:re 09 0003 000102 03 s:t/p 26 s:k s:v 26 s:k s: 26 s:a s:z"),
-				Payload: []byte("body")}},
+				Payload: []byte("body"),
+			},
+		},
 		{"5 alias alone", V5, "30 [ s: [ 23 ffff ] ]", Publish{Topic: []byte{}, Alias: 65535, Cut: true, Props: bin("23 ffff"), Payload: []byte{}}},
-		{"5 props that are stored as they are", V5, "32 [ s:a 0001 [ 26 s:@MessageId s:1 01 00 ] ]",
-			Publish{QoS: 1, PacketID: 1, Topic: []byte("a"), Props: bin("26 s:@MessageId s:1 01 00"), Payload: []byte{}}},
+		{
+			"5 props that are stored as they are", V5, "32 [ s:a 0001 [ 26 s:@MessageId s:1 01 00 ] ]",
+			Publish{QoS: 1, PacketID: 1, Topic: []byte("a"), Props: bin("26 s:@MessageId s:1 01 00"), Payload: []byte{}},
+		},
 		{"5 expiry 0", V5, "30 [ s:a [ 02 00000000 ] ]", Publish{Topic: []byte("a"), HasExpiry: true, Cut: true, Props: bin("02 00000000"), Payload: []byte{}}},
 		{"a topic of one multi-byte character", V311, "30 [ s:☃ ]", Publish{Topic: []byte("☃"), Payload: []byte{}}},
 		{"payload need not be text", V5, "30 [ s:a [ 01 00 ] ff ]", Publish{Topic: []byte("a"), Props: bin("01 00"), Payload: []byte{255}}},
@@ -172,15 +178,25 @@ func TestAppendPublish(t *testing.T) {
 		o    Outgoing
 		want string
 	}{
-		{"3.1.1 leaves every property out", V311, Outgoing{QoS: 1, PacketID: 7, Topic: "a", Alias: 3, HasExpiry: true, SubscriptionIDs: []uint32{1}, Props: props,
-			Extra: []UserProperty{{"k", "v"}}, Payload: []byte("x")}, "32 [ s:a 0007 'x' ]"},
+		{"3.1.1 leaves every property out", V311, Outgoing{
+			QoS: 1, PacketID: 7, Topic: "a", Alias: 3, HasExpiry: true, SubscriptionIDs: []uint32{1}, Props: props,
+			Extra: []UserProperty{{"k", "v"}}, Payload: []byte("x"),
+		}, "32 [ s:a 0007 'x' ]"},
 		{"5 bare", V5, Outgoing{Topic: "a"}, "30 [ s:a 00 ]"},
 		{"5 alias alone", V5, Outgoing{Alias: 3, Payload: []byte("x")}, "30 [ s: [ 23 0003 ] 'x' ]"},
-		{"5 with everything", V5, Outgoing{Dup: true, Retain: true, QoS: 2, PacketID: 1, Topic: "a", Alias: 3, HasExpiry: true, Expiry: 9,
-			SubscriptionIDs: []uint32{1, 300}, Props: props, Extra: []UserProperty{{"@Offset", "5"}}, Payload: []byte("x")},
-			"3d [ s:a 0001 [ 23 0003 02 00000009 0b 01 0b ac02 03 s:t 26 s:@Offset s:5 ] 'x' ]"},
-		{"3.1.1 enveloped", V311, Outgoing{QoS: 1, PacketID: 7, Topic: "a", HasExpiry: true, Expiry: 9, Props: props, Extra: []UserProperty{{"k", "v"}}, Payload: []byte("x")},
-			"32 [ s:a 0007 [ 02 00000009 03 s:t 26 s:k s:v ] 'x' ]"},
+		{
+			"5 with everything", V5,
+			Outgoing{
+				Dup: true, Retain: true, QoS: 2, PacketID: 1, Topic: "a", Alias: 3, HasExpiry: true, Expiry: 9,
+				SubscriptionIDs: []uint32{1, 300}, Props: props, Extra: []UserProperty{{"@Offset", "5"}}, Payload: []byte("x"),
+			},
+			"3d [ s:a 0001 [ 23 0003 02 00000009 0b 01 0b ac02 03 s:t 26 s:@Offset s:5 ] 'x' ]",
+		},
+		{
+			"3.1.1 enveloped", V311,
+			Outgoing{QoS: 1, PacketID: 7, Topic: "a", HasExpiry: true, Expiry: 9, Props: props, Extra: []UserProperty{{"k", "v"}}, Payload: []byte("x")},
+			"32 [ s:a 0007 [ 02 00000009 03 s:t 26 s:k s:v ] 'x' ]",
+		},
 		{"3.1.1 enveloped without properties", V311, Outgoing{Topic: "a", Envelope: true, Payload: []byte("x")}, "30 [ s:a 00 'x' ]"},
 		{"5 enveloped", V5, Outgoing{Topic: "a", Alias: 1, Props: props, Envelope: true, Payload: []byte("x")}, "30 [ s:a [ 23 0001 ] [ 03 s:t ] 'x' ]"},
 	}

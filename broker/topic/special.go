@@ -73,7 +73,10 @@ const (
 func ParseFilter(s string, l Limits) (Filter, error) {
 	f := Filter{Filter: s}
 	if s == "" || s[0] != '$' {
-		return f, ValidFilter(s, l)
+		if err := ValidFilter(s, l); err != nil {
+			return Filter{}, err
+		}
+		return f, nil
 	}
 	if rest, ok := strings.CutPrefix(s, v5Prefix); ok {
 		f.V5, f.Filter = true, rest
