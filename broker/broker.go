@@ -86,7 +86,7 @@ func (b *Broker) build() error {
 }
 
 // maxQoS is the highest QoS that is offered.
-const maxQoS = 1
+const maxQoS = 2
 
 // listen builds mochi's server and opens the addresses.
 func (b *Broker) listen() error {

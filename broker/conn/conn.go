@@ -129,6 +129,9 @@ func (c *Conn) frame(f []byte) error {
 		}
 		return c.connect(f)
 	}
+	if c.link.Session() == nil {
+		return io.EOF // it could not be attached; the CONNACK said so
+	}
 	switch v := c.link.Version; t {
 	case packet.TypePublish:
 		err := packet.ParsePublish(v, f, &c.publish)
@@ -136,11 +139,17 @@ func (c *Conn) frame(f []byte) error {
 			return err
 		}
 		return c.link.Publish(&c.publish)
-	case packet.TypePuback:
+	case packet.TypePuback, packet.TypePubrec, packet.TypePubcomp:
 		if err := packet.ParseAck(v, f, &c.ack); err != nil {
 			return err
 		}
-		c.link.Ack(&c.ack)
+		c.link.Ack(t, &c.ack)
+		return nil
+	case packet.TypePubrel:
+		if err := packet.ParseAck(v, f, &c.ack); err != nil {
+			return err
+		}
+		c.link.Release(&c.ack)
 		return nil
 	case packet.TypePingreq:
 		if err := packet.Check(v, f); err != nil {

@@ -1,12 +1,15 @@
 package session
 
 import (
+	"bytes"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/internal/wire"
+	"github.com/edgemq/edgemq/store"
 	"github.com/edgemq/edgemq/store/record"
 )
 
@@ -18,7 +21,9 @@ type outbox struct {
 	items []feed.Item
 	ids   []uint16
 	dups  []bool
+	skip  []bool   // nothing is sent for the item
 	void  []uint64 // items that go to nobody
+	muts  []store.Mutation
 	props []byte
 	now   int64
 }
@@ -28,19 +33,25 @@ type outbox struct {
 func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 	w.now = 0
 	for start := 0; len(buf) < writeBytes; start++ {
-		m, room, bytes := s.turn(l, start)
+		m, room, size := s.turn(l, start)
 		if m == nil {
 			break
 		}
-		w.items = m.Take(w.items[:0], min(takeItems, room), min(bytes, writeBytes))
+		w.items = m.Take(w.items[:0], min(takeItems, room), min(size, writeBytes))
 		if len(w.items) == 0 {
 			continue
 		}
 		if !s.register(l, m, w) {
 			break // the session has moved on to another link, which will be sent these
 		}
+		at := len(buf)
 		for i := range w.items {
-			buf = s.encode(l, m, w, i, buf)
+			if !w.skip[i] {
+				buf = s.encode(l, m, w, i, buf)
+			}
+		}
+		if len(w.muts) > 0 {
+			buf = s.hold(l, w, buf, at)
 		}
 		if len(w.void) > 0 {
 			m.Settle(w.void...)
@@ -54,16 +65,16 @@ func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 
 // turn returns the i-th member to be asked from the one whose turn it is, and the room in the client's window; nil if all
 // were asked or there is no room.
-func (s *Session) turn(l *Link, i int) (m *membership, room, bytes int) {
+func (s *Session) turn(l *Link, i int) (m *membership, room, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	room = s.window(l) - s.flights.n
-	bytes = s.m.opt.WindowBytes - s.flights.bytes
-	if s.link != l || i >= len(s.members) || room <= 0 || bytes <= 0 {
+	size = s.m.opt.WindowBytes - s.flights.bytes
+	if s.link != l || i >= len(s.members) || room <= 0 || size <= 0 || l.holding.Load() {
 		return nil, 0, 0
 	}
 	s.next++
-	return s.members[s.next%len(s.members)], room, bytes
+	return s.members[s.next%len(s.members)], room, size
 }
 
 // window is how many deliveries may be unacknowledged. [MQTT-3.3.4-9]
@@ -81,24 +92,49 @@ func (s *Session) register(l *Link, m *membership, w *outbox) bool {
 	if s.link != l {
 		return false
 	}
-	w.ids, w.dups = w.ids[:0], w.dups[:0]
+	w.ids, w.dups, w.skip, w.muts = w.ids[:0], w.dups[:0], w.skip[:0], w.muts[:0]
 	for i := range w.items {
 		it := &w.items[i]
-		id, dup := uint16(0), false
+		var id uint16
+		var dup, skip bool
 		if it.QoS > 0 {
-			id, dup = s.file(m, it)
+			id, dup, skip = s.file(m, it, w)
 		}
-		w.ids, w.dups = append(w.ids, id), append(w.dups, dup || it.Dup && it.QoS > 0)
+		w.ids, w.dups, w.skip = append(w.ids, id), append(w.dups, dup || it.Dup && it.QoS > 0), append(w.skip, skip)
 	}
 	return true
 }
 
-// file enters an item into flights and returns its packet id, and whether it was sent under that id before.
-func (s *Session) file(m *membership, it *feed.Item) (id uint16, dup bool) {
+// file enters an item into flights and returns its packet id, whether it was sent under that id before, and whether it must
+// not be sent as the client has it already.
+func (s *Session) file(m *membership, it *feed.Item, w *outbox) (id uint16, dup, skip bool) {
 	fl := flight{m: m, seq: it.Seq, offset: it.Offset, size: len(it.Props) + len(it.Payload) + 64}
-	if id, ok := s.resend.take(flightKey{m.f.ID(), it.Offset}); ok {
-		if fl.id = id; s.flights.put(fl) {
-			return id, true // [MQTT-4.4.0-1] [MQTT-3.3.1-1]
+	if it.QoS == 2 {
+		fl.stage = sentQoS2
+	}
+	to, ok, past := s.resend.take(flightKey{m.f.ID(), it.Offset})
+	if s.durable {
+		for _, p := range past {
+			if p.stage != sentQoS1 {
+				w.muts = append(w.muts, record.Delete(record.BucketInflight, sentKey(s.id, p.id)))
+			}
+		}
+	}
+	switch {
+	case ok && to.stage == complete:
+		w.void = append(w.void, it.Seq)
+		if s.durable {
+			w.muts = append(w.muts, record.Delete(record.BucketInflight, sentKey(s.id, to.id)))
+		}
+		return 0, false, true
+	case ok && to.stage == released: // its PUBREL was sent again when the session was resumed
+		if old := s.flights.get(to.id); old != nil {
+			old.m, old.seq = m, it.Seq
+			return to.id, false, true
+		}
+	case ok:
+		if fl.id, fl.stage = to.id, to.stage; s.flights.put(fl) {
+			return to.id, true, false // [MQTT-4.4.0-1] [MQTT-3.3.1-1]
 		}
 	}
 	for {
@@ -106,9 +142,40 @@ func (s *Session) file(m *membership, it *feed.Item) (id uint16, dup bool) {
 			continue
 		}
 		if fl.id = s.lastID; !s.resend.reserved(fl.id) && s.flights.put(fl) {
-			return fl.id, false
+			break
 		}
 	}
+	if s.durable && fl.stage == sentQoS2 {
+		w.muts = append(w.muts, s.saveFlight(m.f.ID(), &fl))
+	}
+	return fl.id, false, false
+}
+
+// hold takes what was encoded from at on back out of buf: it is sent when the packet ids of its QoS 2 messages are on
+// disk, and nothing overtakes it.
+func (s *Session) hold(l *Link, w *outbox, buf []byte, at int) []byte {
+	h := &held{l: l, out: bytes.Clone(buf[at:]), release: true}
+	l.holding.Store(true)
+	if err := s.m.hub.Save(w.muts, h); err != nil {
+		h.Committed(0, err)
+	}
+	return buf[:at]
+}
+
+// resumeReleased sends the PUBRELs again that earlier connections left without an answer; mu is held. [MQTT-4.4.0-1]
+func (s *Session) resumeReleased(l *Link) {
+	var ids []uint16
+	for k, to := range s.resend.byKey {
+		if to.stage == released && s.flights.put(flight{id: to.id, stage: released, offset: k.offset}) {
+			ids = append(ids, to.id)
+		}
+	}
+	slices.Sort(ids)
+	var out []byte
+	for _, id := range ids {
+		out = packet.AppendAck(out, l.Version, packet.TypePubrel, id, packet.CodeSuccess, "")
+	}
+	l.resumed = out
 }
 
 // encode appends the PUBLISH for one item. One that is larger than the client accepts counts as sent. [MQTT-3.1.2-24] [MQTT-3.1.2-25]
@@ -150,7 +217,9 @@ func (s *Session) discard(w *outbox, i int, buf []byte) []byte {
 		return buf
 	}
 	s.mu.Lock()
-	s.flights.take(w.ids[i])
+	if fl, ok := s.flights.take(w.ids[i]); ok && s.durable && fl.stage != sentQoS1 {
+		w.muts = append(w.muts, record.Delete(record.BucketInflight, sentKey(s.id, fl.id)))
+	}
 	s.mu.Unlock()
 	w.void = append(w.void, w.items[i].Seq)
 	return buf

@@ -1,10 +1,21 @@
 package session
 
+// stage is how far a delivery has come.
+type stage byte
+
+const (
+	sentQoS1 stage = iota // PUBLISH sent, PUBACK awaited
+	sentQoS2              // PUBLISH sent, PUBREC awaited
+	released              // PUBREL sent, PUBCOMP awaited
+	complete              // PUBCOMP came before the feed came by the record again, after a reconnect
+)
+
 // flight is a delivery that waits for its acknowledgement.
 type flight struct {
 	id     uint16 // packet id; 0 marks a free slot
-	m      *membership
-	seq    uint64 // names the item to its feed
+	stage  stage
+	m      *membership // nil: the feed has not come by the record since the reconnect
+	seq    uint64      // names the item to its feed
 	offset uint64
 	size   int
 }
@@ -15,49 +26,66 @@ type flightKey struct {
 	offset uint64
 }
 
-// resends remembers the packet ids of deliveries that an earlier connection left unacknowledged, until they
-// are sent again under the same ids, or the feed has gone past them (they expired, or another consumer has them).
+// resend is a delivery that an earlier connection left unfinished.
+type resend struct {
+	id    uint16
+	stage stage
+}
+
+// resends remembers the packet ids of deliveries that an earlier connection left unfinished, until they are
+// sent again under the same ids, or the feed has gone past them (they expired, or another consumer has them).
 type resends struct {
-	byKey map[flightKey]uint16
-	ids   map[uint16]struct{}
+	byKey map[flightKey]resend
+	ids   map[uint16]flightKey
 	last  map[string]uint64 // by feed: the highest offset in byKey
 }
 
-func (r *resends) add(k flightKey, id uint16) {
+func (r *resends) add(k flightKey, to resend) {
 	if r.byKey == nil {
-		r.byKey, r.ids, r.last = map[flightKey]uint16{}, map[uint16]struct{}{}, map[string]uint64{}
+		r.byKey, r.ids, r.last = map[flightKey]resend{}, map[uint16]flightKey{}, map[string]uint64{}
 	}
-	r.byKey[k] = id
-	r.ids[id] = struct{}{}
+	r.byKey[k] = to
+	r.ids[to.id] = k
 	r.last[k.feed] = max(r.last[k.feed], k.offset)
 }
 
-// take returns the id under which a delivery was sent before, if it was.
-func (r *resends) take(k flightKey) (uint16, bool) {
+// take returns how a delivery was sent before, if it was. past are those that will not come any more, now that
+// the feed has come to k.
+func (r *resends) take(k flightKey) (to resend, ok bool, past []resend) {
 	last, ok := r.last[k.feed]
 	if !ok {
-		return 0, false
+		return resend{}, false, nil
 	}
-	if k.offset > last { // the rest will not come any more
+	if k.offset > last {
 		delete(r.last, k.feed)
-		for o, id := range r.byKey {
+		for o, to := range r.byKey {
 			if o.feed == k.feed {
 				delete(r.byKey, o)
-				delete(r.ids, id)
+				delete(r.ids, to.id)
+				past = append(past, to)
 			}
 		}
-		return 0, false
+		return resend{}, false, past
 	}
-	id, ok := r.byKey[k]
-	delete(r.byKey, k)
-	delete(r.ids, id)
-	return id, ok
+	to, ok = r.byKey[k]
+	if ok {
+		delete(r.byKey, k)
+		delete(r.ids, to.id)
+	}
+	return to, ok, nil
 }
 
 // reserved tells whether an id must not be given to another delivery.
 func (r *resends) reserved(id uint16) bool {
 	_, ok := r.ids[id]
 	return ok
+}
+
+// complete notes that a released delivery was answered although the feed has not come by it.
+func (r *resends) complete(id uint16) {
+	if k, ok := r.ids[id]; ok {
+		r.byKey[k] = resend{id, complete}
+	}
 }
 
 // flights finds deliveries by packet id. Ids are given out in turn, so a table of a power of two, indexed by
@@ -110,6 +138,17 @@ func (t *flights) take(id uint16) (flight, bool) {
 	t.n--
 	t.bytes -= fl.size
 	return fl, true
+}
+
+// get returns the flight with the given id, nil if there is none.
+func (t *flights) get(id uint16) *flight {
+	if t.n == 0 || id == 0 {
+		return nil
+	}
+	if s := &t.slots[int(id)&(len(t.slots)-1)]; s.id == id {
+		return s
+	}
+	return nil
 }
 
 func (t *flights) clear() { *t = flights{} }

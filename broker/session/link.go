@@ -34,7 +34,9 @@ type Link struct {
 	session    atomic.Pointer[Session]
 	draining   atomic.Bool  // nothing more is read
 	live       atomic.Bool  // CONNACK is on its way: deliveries may follow
-	unanswered atomic.Int32 // publishes above QoS 0 whose acknowledgement is not yet queued
+	holding    atomic.Bool  // deliveries wait for a commit
+	unanswered atomic.Int32 // publishes and PUBRELs whose answer is not yet queued
+	quota      atomic.Int32 // publishes above QoS 0 that are not over, see Receive Maximum
 	state      atomic.Uint32
 
 	mu      sync.Mutex
@@ -45,11 +47,12 @@ type Link struct {
 	cause   string // why we closed it
 
 	// What only the reader uses.
+	resumed []byte // PUBRELs to be sent again after the CONNACK
 	in      *ingest
 	topics  map[string]*topicRef
 	aliases []*topicRef
 	client  uint32 // the store's number; 0 until the first publish
-	ids     []uint16
+	answers []answer
 
 	seqs []uint64 // guarded by Session.mu
 
@@ -80,6 +83,8 @@ func (l *Link) Send(p []byte) {
 
 // Start allows deliveries. The CONNACK has been sent before.
 func (l *Link) Start() {
+	l.Send(l.resumed)
+	l.resumed = nil
 	l.live.Store(true)
 	l.Wake()
 }

@@ -136,7 +136,7 @@ func (m *Manager) Attach(l *Link) (present bool, err error) {
 	}
 	present = s != nil
 	if !present {
-		s = &Session{m: m, id: c.ClientID, durable: expiry > 0, subs: map[string]subscription{}}
+		s = &Session{m: m, id: c.ClientID, durable: expiry > 0, subs: map[string]subscription{}, received: map[uint16]*Link{}}
 		m.sessions[s.id] = s
 	}
 	s.mu.Lock()
@@ -150,6 +150,7 @@ func (m *Manager) Attach(l *Link) (present bool, err error) {
 			return false, fmt.Errorf("save session: %w", err)
 		}
 	}
+	s.resumeReleased(l)
 	return present, s.resume()
 }
 
@@ -225,13 +226,27 @@ func (m *Manager) end(s *Session) {
 	if s.own != nil {
 		s.own.Close()
 	}
-	if !s.durable {
-		return
+	if s.durable {
+		m.forget(s)
 	}
+}
+
+// forget deletes what the state has of a session.
+func (m *Manager) forget(s *Session) {
 	muts := []store.Mutation{
 		record.Delete(record.BucketSessions, []byte(s.id)),
 		record.Delete(record.BucketCursors, feed.CursorKey(feedID(s.id))),
-		record.Delete(record.BucketInflight, []byte(s.id)),
+		record.Delete(record.BucketInflight, unackedKey(s.id)),
+	}
+	s.rxMu.Lock()
+	for id := range s.received {
+		muts = append(muts, record.Delete(record.BucketInflight, receivedKey(s.id, id)))
+	}
+	s.rxMu.Unlock()
+	for _, to := range s.resend.byKey {
+		if to.stage != sentQoS1 {
+			muts = append(muts, record.Delete(record.BucketInflight, sentKey(s.id, to.id)))
+		}
 	}
 	for filter := range s.subs {
 		muts = append(muts, record.Delete(record.BucketSubscriptions, subKey(s.id, filter)))

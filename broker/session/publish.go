@@ -29,14 +29,17 @@ type ingest struct {
 	props   []byte // stored forms of properties that had to be cut
 	bytes   int
 	durable bool
+	muts    []store.Mutation
 	batch   *batch
 }
 
 // batch is the answer to the publishes of one append. It is a store.Completion.
 type batch struct {
 	link *Link
-	acks []byte // the acknowledgements, encoded, in the order of the publishes [MQTT-4.6.0-2]
-	n    int32  // of them
+	acks []byte   // the answers, encoded, in the order of the packets they answer [MQTT-4.6.0-2]
+	n    int32    // of them
+	ends int32    // of the publishes that are over with their answer
+	ids  []uint16 // QoS 2 publishes that are new
 }
 
 var (
@@ -48,23 +51,28 @@ var (
 // a *packet.Error with the code to give.
 func (l *Link) Publish(p *packet.Publish) error {
 	if p.QoS > l.m.opt.MaxQoS {
-		return &packet.Error{Code: packet.CodeQoSNotSupported, Rule: "MQTT-3.2.2-11", Msg: "QoS 2 is not supported yet"}
+		return &packet.Error{Code: packet.CodeQoSNotSupported, Rule: "MQTT-3.2.2-11", Msg: "QoS is above the maximum"}
 	}
 	ref, err := l.resolve(p)
 	if err != nil {
 		return err
 	}
-	if l.in == nil {
-		l.in = ingests.Get().(*ingest)
-		l.in.batch = batches.Get().(*batch)
-		l.in.batch.link = l
+	in := l.collect()
+	if p.QoS == 2 && l.session.Load().has(p.PacketID) {
+		in.batch.n++
+		l.unanswered.Add(1)
+		in.batch.acks = append(in.batch.acks, byte(packet.TypePubrec)<<4, 2, byte(p.PacketID>>8), byte(p.PacketID))
+		return nil // sent again: stored already, or on its way [MQTT-4.3.3-10]
 	}
-	in := l.in
 	if p.QoS > 0 {
-		if n := l.unanswered.Add(1); l.Version == packet.V5 && int(n) > l.m.opt.ReceiveMaximum {
+		l.unanswered.Add(1)
+		if n := l.quota.Add(1); l.Version == packet.V5 && int(n) > l.m.opt.ReceiveMaximum {
 			return &packet.Error{Code: packet.CodeReceiveMaximum, Rule: "MQTT-3.3.4-9", Msg: "more publishes in flight than Receive Maximum"}
 		}
 		in.batch.n++
+		if p.QoS == 1 || ref.code != 0 {
+			in.batch.ends++
+		}
 	}
 	if ref.code != 0 {
 		return l.refuseOne(p, ref)
@@ -92,13 +100,76 @@ func (l *Link) Publish(p *packet.Publish) error {
 		msg.Props = in.props[at:len(in.props):len(in.props)]
 	}
 	if p.QoS > 0 {
-		in.batch.acks = append(in.batch.acks, byte(packet.TypePuback)<<4, 2, byte(p.PacketID>>8), byte(p.PacketID))
+		t := packet.TypePuback
+		if p.QoS == 2 {
+			t = packet.TypePubrec
+			l.receive(p.PacketID)
+		}
+		in.batch.acks = append(in.batch.acks, byte(t)<<4, 2, byte(p.PacketID>>8), byte(p.PacketID))
 	}
 	in.msgs = append(in.msgs, msg)
 	if in.bytes += record.Size(len(msg.Props), len(msg.Payload)); in.bytes >= appendBytes {
 		l.Flush()
 	}
 	return nil
+}
+
+// collect returns the ingest that the reader fills.
+func (l *Link) collect() *ingest {
+	if l.in == nil {
+		l.in = ingests.Get().(*ingest)
+		l.in.batch = batches.Get().(*batch)
+		l.in.batch.link = l
+	}
+	return l.in
+}
+
+// receive notes a QoS 2 publish: its id goes into the state together with the message, so that it is stored once
+// however often it is sent.
+func (l *Link) receive(id uint16) {
+	s := l.session.Load()
+	s.rxMu.Lock()
+	s.received[id] = l
+	s.rxMu.Unlock()
+	in := l.in
+	in.batch.ids = append(in.batch.ids, id)
+	if s.durable {
+		in.muts = append(in.muts, record.Put(record.BucketInflight, receivedKey(s.id, id), []byte{inflightVersion}))
+	}
+}
+
+// has tells whether a QoS 2 publish with the id was received and not released.
+func (s *Session) has(id uint16) bool {
+	s.rxMu.Lock()
+	defer s.rxMu.Unlock()
+	_, ok := s.received[id]
+	return ok
+}
+
+// Release takes one PUBREL; the PUBCOMP follows when the id's return is on disk: were it not, a new publish under
+// the same id would be taken, after a crash, for the old one sent again.
+func (l *Link) Release(a *packet.Ack) {
+	s := l.session.Load()
+	s.rxMu.Lock()
+	on, ok := s.received[a.PacketID]
+	delete(s.received, a.PacketID)
+	s.rxMu.Unlock()
+	in := l.collect()
+	b := in.batch
+	b.n++
+	l.unanswered.Add(1)
+	code := packet.CodeSuccess
+	switch {
+	case !ok:
+		code = packet.CodePacketIDNotFound
+	case on == l:
+		b.ends++
+	}
+	if ok && s.durable {
+		in.durable = true
+		in.muts = append(in.muts, record.Delete(record.BucketInflight, receivedKey(s.id, a.PacketID)))
+	}
+	b.acks = packet.AppendAck(b.acks, l.Version, packet.TypePubcomp, a.PacketID, code, "")
 }
 
 // refuseOne answers a publish that must not be stored, in its turn.
@@ -111,8 +182,11 @@ func (l *Link) refuseOne(p *packet.Publish, ref *topicRef) error {
 		return &packet.Error{Code: ref.code, Msg: ref.reason} // 3.1.1 has no refusal but the end of the connection
 	}
 	l.m.refused.Add(1)
-	b := l.in.batch
-	b.acks = packet.AppendAck(b.acks, l.Version, packet.TypePuback, p.PacketID, ref.code, l.problem(ref.reason))
+	b, t := l.in.batch, packet.TypePuback
+	if p.QoS == 2 {
+		t = packet.TypePubrec
+	}
+	b.acks = packet.AppendAck(b.acks, l.Version, t, p.PacketID, ref.code, l.problem(ref.reason))
 	return nil
 }
 
@@ -205,7 +279,7 @@ func (l *Link) Flush() {
 		done = nil
 	}
 	if len(in.msgs) > 0 || done != nil {
-		if err := l.m.log.Append(in.msgs, nil, in.durable, done); err != nil {
+		if err := l.m.log.Append(in.msgs, in.muts, in.durable, done); err != nil {
 			b.Committed(0, err)
 			done = b
 		}
@@ -214,7 +288,8 @@ func (l *Link) Flush() {
 		b.free()
 	}
 	clear(in.msgs)
-	in.msgs, in.props, in.bytes, in.durable, in.batch = in.msgs[:0], in.props[:0], 0, false, nil
+	clear(in.muts)
+	in.msgs, in.muts, in.props, in.bytes, in.durable, in.batch = in.msgs[:0], in.muts[:0], in.props[:0], 0, false, nil
 	if cap(in.msgs) <= 4096 && cap(in.props) <= 1<<20 {
 		ingests.Put(in)
 	}
@@ -222,35 +297,52 @@ func (l *Link) Flush() {
 
 // Committed implements store.Completion: the publishes are on disk, or never will be.
 func (b *batch) Committed(_ uint64, err error) {
-	l, n := b.link, b.n
+	l := b.link
+	if err != nil {
+		b.forget()
+	}
 	switch {
-	case n == 0 && err != nil:
+	case b.n == 0 && err != nil:
 		l.m.lost.Add(1)
-	case n == 0:
+	case b.n == 0:
 	case err == nil:
-		l.answer(b.acks, n)
+		l.answer(b.acks, b.n, b.ends)
 	case l.Version == packet.V5:
-		l.answer(refuseAll(b.acks, codeOf(err), l.problem(err.Error())), n)
+		l.answer(refuseAll(b.acks, codeOf(err), l.problem(err.Error())), b.n, b.ends+int32(len(b.ids)))
 		if !errors.Is(err, store.ErrFull) {
 			l.Kick(codeOf(err), err.Error())
 		}
 	default: // 3.1.1 has no negative acknowledgement: not acknowledged, and the connection ends
-		l.unanswered.Add(-n)
+		l.unanswered.Add(-b.n)
 		l.Kick(0, err.Error())
 	}
 	b.free()
 }
 
+// forget takes the ids of QoS 2 publishes back that were not stored.
+func (b *batch) forget() {
+	s := b.link.session.Load()
+	if s == nil || len(b.ids) == 0 {
+		return
+	}
+	s.rxMu.Lock()
+	defer s.rxMu.Unlock()
+	for _, id := range b.ids {
+		delete(s.received, id)
+	}
+}
+
 func (b *batch) free() {
-	b.link, b.acks, b.n = nil, b.acks[:0], 0
+	b.link, b.acks, b.ids, b.n, b.ends = nil, b.acks[:0], b.ids[:0], 0, 0
 	if cap(b.acks) <= 1<<16 {
 		batches.Put(b)
 	}
 }
 
-// answer queues n acknowledgements.
-func (l *Link) answer(acks []byte, n int32) {
-	l.unanswered.Add(-n) // first: the client may publish as soon as it reads them
+// answer queues n answers, with which ends publishes are over.
+func (l *Link) answer(acks []byte, n, ends int32) {
+	l.quota.Add(-ends) // first: the client may publish as soon as it reads them
+	l.unanswered.Add(-n)
 	l.Send(acks)
 }
 
@@ -270,20 +362,4 @@ func refuseAll(acks []byte, code byte, reason string) []byte {
 		acks = acks[size:]
 	}
 	return out
-}
-
-// Ack takes one PUBACK; FlushAcks carries out what was taken.
-func (l *Link) Ack(a *packet.Ack) { l.ids = append(l.ids, a.PacketID) }
-
-// FlushAcks settles the deliveries that were acknowledged since the last call.
-func (l *Link) FlushAcks() {
-	if len(l.ids) == 0 {
-		return
-	}
-	if s := l.session.Load(); s != nil {
-		s.settle(l, l.ids)
-	}
-	if l.ids = l.ids[:0]; cap(l.ids) > 4096 {
-		l.ids = nil
-	}
 }

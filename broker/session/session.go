@@ -41,6 +41,12 @@ type Session struct {
 	flights flights
 	resend  resends
 	lastID  uint16
+
+	// rxMu guards received. It is a leaf: the committer takes it.
+	rxMu sync.Mutex
+	// received has the packet ids of QoS 2 publishes whose PUBREL has not come, and the link on which
+	// each came, nil if that was before a restart. [MQTT-4.3.3-10]
+	received map[uint16]*Link
 }
 
 // subscription is one filter of a session.
@@ -125,7 +131,7 @@ func (s *Session) leave() {
 	s.members = nil
 	for i := range s.flights.slots {
 		if fl := &s.flights.slots[i]; fl.m != nil {
-			s.resend.add(flightKey{fl.m.f.ID(), fl.offset}, fl.id)
+			s.resend.add(flightKey{fl.m.f.ID(), fl.offset}, resend{fl.id, fl.stage})
 		}
 	}
 	s.flights.clear()
@@ -199,33 +205,4 @@ func (s *Session) Unsubscribe(l *Link, filters []string) (codes []byte, reason s
 // save returns the changes of state that make a subscription durable.
 func (s *Session) saveSub(sub subscription) store.Mutation {
 	return record.Put(record.BucketSubscriptions, subKey(s.id, sub.Filter), appendSubscription(nil, sub))
-}
-
-// settle answers for deliveries that a client acknowledged; ids is in the order of arrival.
-func (s *Session) settle(l *Link, ids []uint16) {
-	s.mu.Lock()
-	if s.link != l {
-		s.mu.Unlock()
-		return
-	}
-	var m *membership
-	seqs := l.seqs[:0]
-	for _, id := range ids {
-		fl, ok := s.flights.take(id)
-		if !ok {
-			continue // an id we do not know is no error of the client's: [MQTT-4.3.2-5] has no other answer
-		}
-		if fl.m != m && len(seqs) > 0 {
-			m.Settle(seqs...)
-			seqs = seqs[:0]
-		}
-		m = fl.m
-		seqs = append(seqs, fl.seq)
-	}
-	if len(seqs) > 0 {
-		m.Settle(seqs...)
-	}
-	l.seqs = seqs[:0]
-	s.mu.Unlock()
-	l.Wake() // the window is open again
 }

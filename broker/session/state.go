@@ -99,47 +99,111 @@ func parseSubscription(filter string, b []byte) (subscription, error) {
 	}, nil
 }
 
-// mutation saves the packet ids of what waits to be sent again: version u8, then for each: feed (length uvarint, name), offset
-// uvarint, id u16.
+// The keys of BucketInflight: client, NUL, then a letter and perhaps a packet id.
+func unackedKey(client string) []byte { return []byte(client + "\x00a") }
+
+func receivedKey(client string, id uint16) []byte {
+	return append([]byte(client+"\x00r"), byte(id>>8), byte(id))
+}
+
+func sentKey(client string, id uint16) []byte {
+	return append([]byte(client+"\x00s"), byte(id>>8), byte(id))
+}
+
+// mutation saves the packet ids of the QoS 1 deliveries that are to be sent again: version u8, then for each: feed (length
+// uvarint, name), offset uvarint, id u16.
 func (r *resends) mutation(client string) store.Mutation {
-	if len(r.byKey) == 0 {
-		return record.Delete(record.BucketInflight, []byte(client))
-	}
 	b := []byte{inflightVersion}
-	for k, id := range r.byKey {
-		b = binary.AppendUvarint(b, uint64(len(k.feed)))
-		b = append(b, k.feed...)
-		b = binary.AppendUvarint(b, k.offset)
-		b = binary.LittleEndian.AppendUint16(b, id)
+	for k, to := range r.byKey {
+		if to.stage == sentQoS1 {
+			b = appendFlightKey(b, k)
+			b = binary.LittleEndian.AppendUint16(b, to.id)
+		}
 	}
-	return record.Put(record.BucketInflight, []byte(client), b)
+	if len(b) == 1 {
+		return record.Delete(record.BucketInflight, unackedKey(client))
+	}
+	return record.Put(record.BucketInflight, unackedKey(client), b)
 }
 
 func (r *resends) parse(b []byte) error {
-	if len(b) < 1 {
+	b, err := checkVersion(b, inflightVersion)
+	for err == nil && len(b) > 0 {
+		var k flightKey
+		if k, b, err = parseFlightKey(b); err != nil {
+			break
+		}
+		if len(b) < 2 || b[0] == 0 && b[1] == 0 {
+			return errDamaged
+		}
+		r.add(k, resend{binary.LittleEndian.Uint16(b), sentQoS1})
+		b = b[2:]
+	}
+	return err
+}
+
+// saveFlight saves a QoS 2 delivery: version u8, stage u8, feed (length uvarint, name), offset uvarint.
+func (s *Session) saveFlight(feedID string, fl *flight) store.Mutation {
+	b := appendFlightKey([]byte{inflightVersion, byte(fl.stage)}, flightKey{feedID, fl.offset})
+	return record.Put(record.BucketInflight, sentKey(s.id, fl.id), b)
+}
+
+func appendFlightKey(dst []byte, k flightKey) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(k.feed)))
+	dst = append(dst, k.feed...)
+	return binary.AppendUvarint(dst, k.offset)
+}
+
+func parseFlightKey(b []byte) (k flightKey, rest []byte, err error) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n) {
+		return k, nil, errDamaged
+	}
+	k.feed, b = string(b[n:n+int(size)]), b[n+int(size):]
+	if k.offset, n = binary.Uvarint(b); n <= 0 {
+		return k, nil, errDamaged
+	}
+	return k, b[n:], nil
+}
+
+func checkVersion(b []byte, v byte) ([]byte, error) {
+	if len(b) == 0 {
+		return nil, errDamaged
+	}
+	if b[0] != v {
+		return nil, fmt.Errorf("version %d: %w", b[0], store.ErrVersion)
+	}
+	return b[1:], nil
+}
+
+// loadInflight takes one entry of BucketInflight.
+func (s *Session) loadInflight(what string, v []byte) error {
+	if what == "a" {
+		return s.resend.parse(v)
+	}
+	if len(what) != 3 {
 		return errDamaged
 	}
-	if b[0] != inflightVersion {
-		return fmt.Errorf("version %d: %w", b[0], store.ErrVersion)
+	id := uint16(what[1])<<8 | uint16(what[2])
+	b, err := checkVersion(v, inflightVersion)
+	if err != nil {
+		return err
 	}
-	for b = b[1:]; len(b) > 0; {
-		size, n := binary.Uvarint(b)
-		if n <= 0 || size > uint64(len(b)-n) {
-			return errDamaged
-		}
-		name := string(b[n : n+int(size)])
-		b = b[n+int(size):]
-		off, n := binary.Uvarint(b)
-		if n <= 0 || len(b) < n+2 {
-			return errDamaged
-		}
-		id := binary.LittleEndian.Uint16(b[n:])
-		if id == 0 {
-			return errDamaged
-		}
-		r.add(flightKey{name, off}, id)
-		b = b[n+2:]
+	switch {
+	case what[0] == 'r':
+		s.received[id] = nil
+		return nil
+	case what[0] != 's' || len(b) < 1 || b[0] != byte(sentQoS2) && b[0] != byte(released):
+		return errDamaged
 	}
+	k, rest, err := parseFlightKey(b[1:])
+	if err == nil && len(rest) > 0 {
+		err = errDamaged
+	}
+	if err != nil {
+		return err
+	}
+	s.resend.add(k, resend{id, stage(b[0])})
 	return nil
 }
 
@@ -164,7 +228,7 @@ func (m *Manager) load() error {
 	var bad error
 	alive := m.lastSign()
 	err := m.log.Range(record.BucketSessions, nil, func(k, v []byte) bool {
-		s := &Session{m: m, id: string(k), durable: true, subs: map[string]subscription{}}
+		s := &Session{m: m, id: string(k), durable: true, subs: map[string]subscription{}, received: map[uint16]*Link{}}
 		if s.expiry, s.offline, bad = parseSession(v); bad != nil {
 			bad = fmt.Errorf("session of client %q: %w", k, bad)
 			return false
@@ -196,9 +260,10 @@ func (m *Manager) load() error {
 		return err
 	}
 	err = m.log.Range(record.BucketInflight, nil, func(k, v []byte) bool {
-		if s := m.sessions[string(k)]; s != nil {
-			if bad = s.resend.parse(v); bad != nil {
-				bad = fmt.Errorf("packet ids of client %q: %w", k, bad)
+		client, what, _ := strings.Cut(string(k), "\x00")
+		if s := m.sessions[client]; s != nil {
+			if bad = s.loadInflight(what, v); bad != nil {
+				bad = fmt.Errorf("packet ids of client %q: %w", client, bad)
 				return false
 			}
 		}

@@ -128,7 +128,7 @@ func (s *Session) unsubscribe(filter string, muts *[]store.Mutation, wait *waite
 		*muts = append(*muts, record.Delete(record.BucketSubscriptions, subKey(s.id, filter)))
 	}
 	if flt.Kind == topic.QueueAttach {
-		s.detach(flt.Queue)
+		s.detach(flt.Queue, muts)
 		return packet.CodeSuccess
 	}
 	s.own.Unsubscribe(filter)
@@ -136,7 +136,7 @@ func (s *Session) unsubscribe(filter string, muts *[]store.Mutation, wait *waite
 }
 
 // detach ends the session's membership in a queue; what it had not acknowledged goes to other consumers.
-func (s *Session) detach(queue string) {
+func (s *Session) detach(queue string, muts *[]store.Mutation) {
 	for i, m := range s.members {
 		if m.queue != queue {
 			continue
@@ -144,9 +144,14 @@ func (s *Session) detach(queue string) {
 		m.Leave()
 		s.members = append(s.members[:i:i], s.members[i+1:]...)
 		for j := range s.flights.slots {
-			if fl := &s.flights.slots[j]; fl.m == m {
-				s.flights.take(fl.id)
+			fl := s.flights.slots[j]
+			if fl.m != m {
+				continue
 			}
+			if s.durable && fl.stage != sentQoS1 {
+				*muts = append(*muts, record.Delete(record.BucketInflight, sentKey(s.id, fl.id)))
+			}
+			s.flights.take(fl.id)
 		}
 		return
 	}

@@ -1,0 +1,158 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/edgemq/edgemq/broker/feed"
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+// answer is one acknowledgement from the client.
+type answer struct {
+	t    packet.Type
+	id   uint16
+	code byte
+}
+
+// Ack takes one PUBACK, PUBREC or PUBCOMP; FlushAcks carries out what was taken.
+func (l *Link) Ack(t packet.Type, a *packet.Ack) {
+	l.answers = append(l.answers, answer{t, a.PacketID, a.Code})
+}
+
+// FlushAcks carries out the acknowledgements that were taken since the last call.
+func (l *Link) FlushAcks() {
+	if len(l.answers) == 0 {
+		return
+	}
+	if s := l.session.Load(); s != nil {
+		s.acknowledge(l, l.answers)
+	}
+	if l.answers = l.answers[:0]; cap(l.answers) > 4096 {
+		l.answers = nil
+	}
+}
+
+// settling collects items of one feed after another, to settle each run with one call.
+type settling struct {
+	m     *membership
+	seqs  []uint64
+	feeds []*feed.Feed // whose cursors must be saved with the packet ids
+}
+
+func (c *settling) add(m *membership, seq uint64) {
+	if m != c.m {
+		c.done()
+		c.m = m
+	}
+	c.seqs = append(c.seqs, seq)
+}
+
+func (c *settling) done() {
+	if len(c.seqs) > 0 {
+		c.m.Settle(c.seqs...)
+		c.seqs = c.seqs[:0]
+	}
+}
+
+// acknowledge carries out what a client answered to its deliveries, in the order in which it came.
+func (s *Session) acknowledge(l *Link, answers []answer) {
+	s.mu.Lock()
+	defer l.Wake() // the window may be open again
+	defer s.mu.Unlock()
+	if s.link != l {
+		return
+	}
+	done := settling{seqs: l.seqs[:0]}
+	var muts []store.Mutation
+	var out []byte
+	for _, a := range answers {
+		switch a.t {
+		case packet.TypePuback:
+			if fl := s.flights.get(a.id); fl != nil && fl.stage == sentQoS1 {
+				s.finish(fl, &done, &muts)
+			}
+		case packet.TypePubrec:
+			out = s.received2(a, &done, &muts, out)
+		case packet.TypePubcomp:
+			if fl := s.flights.get(a.id); fl != nil && fl.stage == released {
+				s.finish(fl, &done, &muts)
+			}
+		}
+	}
+	done.done()
+	l.seqs = done.seqs
+	switch {
+	case len(muts) > 0:
+		// One append: that a delivery is over and the cursor that has gone past it stand or fall together, and a PUBREL goes out
+		// only once a crash cannot make us send the PUBLISH again.
+		if err := s.m.hub.Save(muts, &held{l: l, out: out}, done.feeds...); err != nil {
+			l.Kick(codeOf(err), err.Error())
+		}
+	case len(out) > 0:
+		l.Send(out)
+	}
+}
+
+// received2 carries out a PUBREC and appends the PUBREL that answers it to out.
+func (s *Session) received2(a answer, done *settling, muts *[]store.Mutation, out []byte) []byte {
+	l := s.link
+	fl := s.flights.get(a.id)
+	switch {
+	case fl == nil || fl.stage == sentQoS1:
+		if a.code >= packet.CodeUnspecified {
+			return out
+		}
+		return packet.AppendAck(out, l.Version, packet.TypePubrel, a.id, packet.CodePacketIDNotFound, "")
+	case a.code >= packet.CodeUnspecified: // [MQTT-4.3.3-4] refused: there will be no PUBREL
+		s.finish(fl, done, muts)
+		return out
+	case fl.stage == sentQoS2 && fl.m != nil:
+		fl.stage = released
+		if s.durable {
+			*muts = append(*muts, s.saveFlight(fl.m.f.ID(), fl))
+		}
+	}
+	return packet.AppendAck(out, l.Version, packet.TypePubrel, a.id, packet.CodeSuccess, "") // [MQTT-4.3.3-5]
+}
+
+// finish ends a flight: its record is settled, its packet id free.
+func (s *Session) finish(fl *flight, done *settling, muts *[]store.Mutation) {
+	if fl.m == nil {
+		s.resend.complete(fl.id) // what the state holds of it stays until the feed comes by the record
+		s.flights.take(fl.id)
+		return
+	}
+	done.add(fl.m, fl.seq)
+	if s.durable && fl.stage != sentQoS1 {
+		if !slices.Contains(done.feeds, fl.m.f) {
+			done.feeds = append(done.feeds, fl.m.f)
+		}
+		*muts = append(*muts, record.Delete(record.BucketInflight, sentKey(s.id, fl.id)))
+	}
+	s.flights.take(fl.id)
+}
+
+// held is what goes to a client once a commit has made it safe to send. It is a store.Completion.
+type held struct {
+	l   *Link
+	out []byte
+	// release ends the hold on the link's deliveries.
+	release bool
+}
+
+// Committed implements store.Completion.
+func (h *held) Committed(_ uint64, err error) {
+	if err != nil {
+		h.l.Kick(codeOf(err), err.Error())
+		return
+	}
+	if len(h.out) > 0 {
+		h.l.Send(h.out)
+	}
+	if h.release {
+		h.l.holding.Store(false)
+		h.l.Wake()
+	}
+}
