@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -89,6 +90,10 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
+// impatience is how long after the first signal another one counts: timeout(1), terminals and some supervisors
+// send the same signal to the process and to its group, which is one wish and not two.
+const impatience = time.Second
+
 // stopContext ends at SIGINT or SIGTERM. A second signal ends the process at once: whoever sends it does not
 // want to wait any longer, and the store is made for that.
 func stopContext() (context.Context, func()) {
@@ -98,9 +103,13 @@ func stopContext() (context.Context, func()) {
 	go func() {
 		<-signals
 		cancel()
-		<-signals
-		fmt.Fprintln(os.Stderr, "edgemq: second signal, ending at once")
-		os.Exit(exitFailed)
+		first := time.Now()
+		for range signals {
+			if time.Since(first) > impatience {
+				fmt.Fprintln(os.Stderr, "edgemq: second signal, ending at once")
+				os.Exit(exitFailed)
+			}
+		}
 	}()
 	return ctx, func() { signal.Stop(signals); cancel() }
 }

@@ -1,14 +1,20 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/edgemq/edgemq/broker"
 	"github.com/edgemq/edgemq/internal/config"
+	"github.com/edgemq/edgemq/store"
 )
 
 func serveCommand() *cobra.Command {
@@ -61,4 +67,31 @@ func newLogger(w io.Writer, c config.Log) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
+}
+
+func serve(ctx context.Context, c *config.Config, logger *slog.Logger) error {
+	logger.Info("starting", "version", versionLine(), "data", c.Data, "sync", c.Store.Sync)
+	b, err := broker.Open(c.Broker(logger))
+	if err != nil {
+		return explainStart(err, c)
+	}
+	err = b.Run(ctx)
+	err = errors.Join(err, b.Close())
+	if err == nil {
+		logger.Info("stopped")
+	}
+	return err
+}
+
+// explainStart adds what a user can do about it.
+func explainStart(err error, c *config.Config) error {
+	switch {
+	case errors.Is(err, store.ErrLocked):
+		return fmt.Errorf("%w: is edgemq running already? Another data directory is chosen with --data", err)
+	case errors.Is(err, store.ErrVersion):
+		return fmt.Errorf("%w: %s needs the version of edgemq that wrote it, or a newer one", err, c.Data)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w: another address is chosen with --listen", err)
+	}
+	return err
 }

@@ -22,7 +22,7 @@ type Config struct {
 	Queue     QueueDefaults
 	Queues    []Queue
 	Limits    Limits
-	MQTT      MQTT
+	Shutdown  Shutdown
 }
 
 // Listener is one address that clients connect to.
@@ -85,6 +85,7 @@ type Session struct {
 	MaxExpiry   time.Duration
 	V3Expiry    time.Duration
 	Window      int
+	MaxWindow   int
 	WindowBytes int64
 	MaxLag      Lag
 }
@@ -113,14 +114,14 @@ type Limits struct {
 	MaxTopicLevels int
 	MaxTopicBytes  int
 	ReceiveMaximum int
+	TopicAliases   int
 	KeepAliveMax   time.Duration
 	MaxConnections int
-	WriteBuffer    int64
 }
 
-// MQTT holds what the protocol leaves open.
-type MQTT struct {
-	MinVersion string
+// Shutdown says how to stop.
+type Shutdown struct {
+	Timeout time.Duration
 }
 
 // Default returns the settings that hold where nothing else is said.

@@ -164,7 +164,13 @@ var keys = []key{
 		"session.window", "1024",
 		number{1, 65535},
 		func(c *Config) any { return &c.Session.Window },
-		"Messages in flight to a client that does not say what it can hold (MQTT 3.1.1, or no Receive Maximum).",
+		"Messages in flight to an MQTT 3.1.1 client.",
+	},
+	{
+		"session.max_window", "1024",
+		number{1, 65535},
+		func(c *Config) any { return &c.Session.MaxWindow },
+		"Messages in flight to an MQTT 5 client, whose Receive Maximum may ask for fewer.",
 	},
 	{
 		"session.window_bytes", "8MiB",
@@ -173,14 +179,14 @@ var keys = []key{
 		"Bytes in flight to one client.",
 	},
 	{
-		"session.max_lag.bytes", "256MiB",
+		"session.max_lag.bytes", "1GiB",
 		size{0, 1 << 60},
 		func(c *Config) any { return &c.Session.MaxLag.Bytes },
 		"How far a clean session may fall behind before it skips to now (QoS 0) or is disconnected (QoS 1, 2).\n" +
 			"0: no bound. Persistent sessions and queues are never cut off.",
 	},
 	{
-		"session.max_lag.time", "0",
+		"session.max_lag.time", "1h",
 		span{0, 365 * day},
 		func(c *Config) any { return &c.Session.MaxLag.Time },
 		"The same by the age of the oldest message not yet sent. 0: no bound.",
@@ -230,6 +236,12 @@ var keys = []key{
 		"Unacknowledged QoS 1 and 2 publishes a client may have; announced to MQTT 5 clients.",
 	},
 	{
+		"limits.topic_aliases", "64",
+		number{0, 65535},
+		func(c *Config) any { return &c.Limits.TopicAliases },
+		"Topic aliases an MQTT 5 client may use in its publishes; announced to it. 0: none.",
+	},
+	{
 		"limits.keep_alive_max", "0",
 		span{0, 65535 * time.Second},
 		func(c *Config) any { return &c.Limits.KeepAliveMax },
@@ -242,16 +254,10 @@ var keys = []key{
 		"Connections over all listeners. 0: as many as the system gives.",
 	},
 	{
-		"limits.write_buffer", "64KiB",
-		size{4 * kib, 64 * mib},
-		func(c *Config) any { return &c.Limits.WriteBuffer },
-		"Bytes gathered for a connection before they are written in one call.",
-	},
-	{
-		"mqtt.min_version", `"3.1.1"`,
-		words{"3.1.1", "5"},
-		func(c *Config) any { return &c.MQTT.MinVersion },
-		"The oldest protocol version accepted.",
+		"shutdown.timeout", "10s",
+		span{100 * time.Millisecond, 10 * time.Minute},
+		func(c *Config) any { return &c.Shutdown.Timeout },
+		"How long a clean stop waits for clients to take the acknowledgements of what was accepted.",
 	},
 }
 

@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/edgemq/edgemq/broker/topic"
 )
 
 // rule says what values a key may take, and carries them between YAML and Config.
@@ -341,10 +342,8 @@ func checkName(s string) error {
 	return nil
 }
 
-var queueNamePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
-
 func checkQueueName(s string) error {
-	if !queueNamePattern.MatchString(s) {
+	if !topic.ValidQueue(s) {
 		return errors.New("that is not a queue name")
 	}
 	return nil
@@ -363,22 +362,11 @@ func checkAddress(s string) error {
 
 // checkFilter accepts an MQTT topic filter that names stored topics: no $share, $queue or other special name.
 func checkFilter(s string) error {
-	switch {
-	case s == "":
-		return errors.New("it is empty")
-	case len(s) > 65535 || !utf8.ValidString(s) || strings.ContainsRune(s, 0):
-		return errors.New("that is not a topic filter")
-	case strings.HasPrefix(s, "$"):
+	if strings.HasPrefix(s, "$") {
 		return errors.New("names that begin with $ are not topics")
 	}
-	levels := strings.Split(s, "/")
-	for i, level := range levels {
-		if len(level) > 1 && strings.ContainsAny(level, "#+") {
-			return fmt.Errorf("%q: # and + stand alone in a level", level)
-		}
-		if level == "#" && i != len(levels)-1 {
-			return errors.New("# is only possible at the end")
-		}
+	if err := topic.ValidFilter(s, topic.Limits{}); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "topic: "))
 	}
 	return nil
 }

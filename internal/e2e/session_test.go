@@ -1,0 +1,200 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/edgemq/edgemq/internal/client"
+	"github.com/edgemq/edgemq/internal/testbroker"
+)
+
+// Issue 2, "How it is shown" 1: the README's promise with Debian's own tools.
+func TestMosquittoSessionSurvivesKill(t *testing.T) {
+	pub, sub := testbroker.Tool(t, "mosquitto_pub"), testbroker.Tool(t, "mosquitto_sub")
+	for _, v := range []struct {
+		name string
+		args []string
+	}{
+		{"mqtt-3.1.1", []string{"-V", "311"}},
+		{"mqtt-5", []string{"-V", "5", "-x", "4294967295"}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			p := testbroker.Start(t, testbroker.Options{})
+			host, port, _ := strings.Cut(p.Addr, ":")
+			base := []string{"-h", host, "-p", port, "-q", "1"}
+			session := append(append([]string{"-c", "-i", "keeper", "-t", "e2e/#"}, base...), v.args...)
+
+			testbroker.Run(t, nil, sub, append(session, "-E")...)
+			want := numbers("message ", 1, 1000)
+			testbroker.Run(t, []byte(strings.Join(want, "\n")+"\n"), pub, append(base, "-l", "-t", "e2e/x")...)
+			p.Kill()
+			p.Restart()
+			got := testbroker.Run(t, nil, sub, append(session, "-C", "1000", "-W", "60")...)
+			compare(t, lines(got), want)
+		})
+	}
+}
+
+func TestSessionKeepsItsPlace(t *testing.T) {
+	versions(t, func(t *testing.T, v client.Version) {
+		for _, how := range []struct {
+			name string
+			stop func(p *testbroker.Process)
+		}{
+			{"kill", func(p *testbroker.Process) { p.Kill(); p.Restart() }},
+			{"stop", func(p *testbroker.Process) { p.Stop(); p.Restart() }},
+			{"disconnect", func(*testbroker.Process) {}},
+		} {
+			t.Run(how.name, func(t *testing.T) {
+				p := testbroker.Start(t, testbroker.Options{})
+				c := dial(t, p, durable(v, "reader"))
+				if c.SessionPresent() {
+					t.Error("a session is present before there was one")
+				}
+				subscribe(t, c, "place/+")
+				publish(t, dial(t, p, clean(v)), "place/a", numbers("", 1, 200)...)
+				expect(t, c, numbers("", 1, 100))
+				take(t, c, 5) // sent, not acknowledged: they come again
+				_ = c.Close()
+				publish(t, dial(t, p, clean(v)), "place/b", numbers("", 201, 300)...)
+
+				how.stop(p)
+				c = dial(t, p, durable(v, "reader"))
+				if !c.SessionPresent() {
+					t.Error("the session is gone")
+				}
+				got := payloads(receive(t, c, 200))
+				for len(got) > 200 || got[0] != "101" { // a kill may bring back what was acknowledged last
+					if how.name != "kill" || got[0] > "101" {
+						t.Fatalf("the first message is %q, want 101", got[0])
+					}
+					got = append(got[1:], payloads(receive(t, c, 1))...)
+				}
+				compare(t, got, numbers("", 101, 300))
+			})
+		}
+	})
+}
+
+// What was in flight comes again in order, with DUP, and before what is new.
+func TestUnacknowledgedComesAgain(t *testing.T) {
+	versions(t, func(t *testing.T, v client.Version) {
+		p := testbroker.Start(t, testbroker.Options{})
+		c := dial(t, p, durable(v, "again"))
+		subscribe(t, c, "again")
+		publish(t, dial(t, p, clean(v)), "again", numbers("", 1, 20)...)
+		first := take(t, c, 20)
+		for i, d := range first {
+			if d.Duplicate {
+				t.Errorf("%d has DUP when first sent", i)
+			}
+		}
+		c.Drop()
+		publish(t, dial(t, p, clean(v)), "again", "21")
+		c = dial(t, p, durable(v, "again"))
+		got := receive(t, c, 21)
+		compare(t, payloads(got), numbers("", 1, 21))
+		for i, d := range got[:20] {
+			if !d.Duplicate || d.PacketID != first[i].PacketID {
+				t.Errorf("%q: DUP %v, packet %d; was packet %d", d.Payload, d.Duplicate, d.PacketID, first[i].PacketID)
+			}
+		}
+		if got[20].Duplicate {
+			t.Error("the new message has DUP")
+		}
+	})
+}
+
+func TestCleanSessionForgets(t *testing.T) {
+	versions(t, func(t *testing.T, v client.Version) {
+		p := testbroker.Start(t, testbroker.Options{})
+		c := dial(t, p, durable(v, "forget"))
+		subscribe(t, c, "forget")
+		_ = c.Close()
+		publish(t, dial(t, p, clean(v)), "forget", "old")
+		o := durable(v, "forget")
+		o.CleanStart = true
+		c = dial(t, p, o)
+		if c.SessionPresent() {
+			t.Error("the session is still there")
+		}
+		publish(t, dial(t, p, clean(v)), "forget", "unsubscribed")
+		subscribe(t, c, "forget")
+		publish(t, dial(t, p, clean(v)), "forget", "new")
+		expect(t, c, []string{"new"})
+	})
+}
+
+func TestTakeover(t *testing.T) {
+	versions(t, func(t *testing.T, v client.Version) {
+		p := testbroker.Start(t, testbroker.Options{})
+		pub := dial(t, p, clean(v))
+		first := dial(t, p, durable(v, "taken"))
+		subscribe(t, first, "taken")
+		publish(t, pub, "taken", numbers("", 1, 10)...)
+		expect(t, first, numbers("", 1, 4))
+		take(t, first, 6)
+
+		second := dial(t, p, durable(v, "taken"))
+		if err := ended(t, first); v == client.V5 && code(err) != 0x8E {
+			t.Errorf("the first connection ended with %v, want 0x8E", err)
+		}
+		expect(t, second, numbers("", 5, 10))
+		publish(t, pub, "taken", "11")
+		expect(t, second, []string{"11"})
+	})
+}
+
+// A session that is taken over again and again, with messages coming all the time, misses none.
+func TestTakeoverLosesNothing(t *testing.T) {
+	versions(t, func(t *testing.T, v client.Version) {
+		p := testbroker.Start(t, testbroker.Options{})
+		c := dial(t, p, durable(v, "restless"))
+		subscribe(t, c, "restless/#")
+		const n = 2000
+		sent := background(t, dial(t, p, clean(v)), "restless/a", numbers("", 1, n)...)
+		next, rounds := 1, 0
+		for next <= n {
+			for _, d := range take(t, c, min(37, n-next+1)) {
+				want := numbers("", next, next)[0]
+				if got := string(d.Payload); got != want {
+					if d.Duplicate { // acknowledged, but the connection ended before the broker read it
+						continue
+					}
+					t.Fatalf("round %d: got %q, want %q", rounds, got, want)
+				}
+				if err := d.Ack(); err != nil {
+					t.Fatal(err)
+				}
+				next++
+			}
+			if next <= n {
+				c = dial(t, p, durable(v, "restless"))
+				rounds++
+			}
+		}
+		<-sent
+	})
+}
+
+func TestSessionExpires(t *testing.T) {
+	p := testbroker.Start(t, testbroker.Options{})
+	o := client.Options{Version: client.V5, ID: "short", SessionExpiry: 1}
+	c := dial(t, p, o)
+	subscribe(t, c, "short")
+	_ = c.Close()
+	present := true
+	for ctx := patience(t); present && ctx.Err() == nil; {
+		// Looking must not keep it alive: connect as somebody else and see whether it still receives.
+		c = dial(t, p, client.Options{Version: client.V5, ID: "short", SessionExpiry: 1})
+		present = c.SessionPresent()
+		_ = c.Close()
+		if present {
+			<-timeAfter(1500)
+		}
+	}
+	if present {
+		t.Error("the session does not expire")
+	}
+}
