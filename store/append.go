@@ -36,6 +36,7 @@ type batch struct {
 	buf     []byte // journal.HeaderSize bytes for the journal, then records
 	entries []Entry
 	muts    []byte     // encoded
+	echoes  int        // how many mutations at the front of list are repeated from the group before
 	list    []Mutation // the same; keys and values alias muts or an earlier backing array of it
 	dones   []pending
 	appends int
@@ -61,7 +62,7 @@ func (b *batch) reset(base uint64) {
 	}
 	clear(b.list)
 	clear(b.dones)
-	b.base, b.appends, b.durable, b.force = base, 0, false, false
+	b.base, b.appends, b.durable, b.force, b.echoes = base, 0, false, false, 0
 	b.buf, b.entries, b.muts = b.buf[:journal.HeaderSize], b.entries[:0], b.muts[:0]
 	b.list, b.dones = b.list[:0], b.dones[:0]
 }
@@ -77,11 +78,13 @@ type appender struct {
 	time int64 // of the newest record: time never runs backwards with the offset
 	err  error // why nothing is taken any more
 
-	next atomic.Uint64 // offset; changed under mu
-	wake chan struct{} // to the committer
+	maxEcho int           // bytes
+	next    atomic.Uint64 // offset; changed under mu
+	wake    chan struct{} // to the committer
 }
 
-func (a *appender) init(next uint64, time int64) {
+func (a *appender) init(next uint64, time int64, maxGroup int) {
+	a.maxEcho = maxGroup / 16
 	a.room.L = &a.mu
 	a.open = newBatch()
 	a.open.base = next
@@ -99,9 +102,26 @@ func (a *appender) take(spare *batch) *batch {
 		return nil
 	}
 	spare.reset(a.next.Load())
+	spare.echo(b, a.maxEcho)
 	a.open = spare
 	a.room.Broadcast()
 	return b
+}
+
+// echo repeats the names that the group before gave numbers to. If that group is damaged on disk one day, its own records
+// are lost, but those that come after are not left without a topic or client. Repeating is harmless: nothing comes between. Echoes
+// alone make no group.
+func (b *batch) echo(before *batch, limit int) {
+	for _, m := range before.list[before.echoes:] {
+		if m.Bucket != record.BucketTopics && m.Bucket != record.BucketClients && m.Bucket != record.BucketMeta {
+			continue
+		}
+		if len(b.muts)+record.MutationSize(len(m.Key), len(m.Value)) > limit {
+			return
+		}
+		b.mutate(m)
+		b.echoes++
+	}
 }
 
 // shut refuses all further appends; the first reason stays.
@@ -149,8 +169,8 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 		}
 		size += record.MutationSize(len(m.Key), len(m.Value))
 	}
-	if size+journal.HeaderSize > s.maxGroup {
-		return fmt.Errorf("%w: %d bytes, %d fit", ErrTooLarge, size, s.maxGroup-journal.HeaderSize)
+	if most := s.maxGroup - journal.HeaderSize - s.open.maxEcho; size > most {
+		return fmt.Errorf("%w: %d bytes, %d fit", ErrTooLarge, size, most)
 	}
 	a := &s.open
 	a.mu.Lock()

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"time"
 
 	"github.com/edgemq/edgemq/store/journal"
@@ -41,10 +43,8 @@ func Open(o Options) (_ *Store, err error) {
 			err = errors.Join(err, s.release())
 		}
 	}()
-	for _, dir := range []string{o.Dir, o.path("journal"), s.segments, o.path("ledger")} {
-		if err := vfs.MkdirAll(o.FS, dir, 0o700); err != nil {
-			return nil, fmt.Errorf("store: make directory: %w", err)
-		}
+	if err := s.makeDirs(); err != nil {
+		return nil, fmt.Errorf("store: make directory: %w", err)
 	}
 	if s.lock, err = o.FS.Lock(o.path("LOCK")); err != nil {
 		if errors.Is(err, vfs.ErrLocked) {
@@ -59,6 +59,26 @@ func Open(o Options) (_ *Store, err error) {
 		return nil, fmt.Errorf("store: open %s: %w", o.Dir, err)
 	}
 	return s, nil
+}
+
+// makeDirs makes the directories and their names durable, also those of an earlier start that got no further than making
+// them: a directory that is there may still go with the next power cut.
+func (s *Store) makeDirs() error {
+	dirs := []string{s.opt.path("journal"), s.segments, s.opt.path("ledger")}
+	for _, dir := range dirs {
+		if err := vfs.MkdirAll(s.fs, dir, 0o700); err != nil {
+			return err
+		}
+	}
+	for dir := s.opt.Dir; ; dir = filepath.Dir(dir) {
+		// Parents that are not ours to read were there before us.
+		if err := s.fs.SyncDir(dir); err != nil && (dir == s.opt.Dir || !errors.Is(err, fs.ErrPermission)) {
+			return err
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
 }
 
 func (s *Store) recover() (err error) {
@@ -92,16 +112,17 @@ func (s *Store) recover() (err error) {
 	if err := s.loadTopics(); err != nil {
 		return err
 	}
-	report, err := s.replay()
+	report, used, err := s.replay()
 	if err != nil {
 		return err
 	}
+	s.nameLost(used)
 	if err := s.clients.load(s); err != nil {
 		return err
 	}
 	next := s.ledger.Next()
 	s.tail.init(next)
-	s.open.init(next, s.flusher.time)
+	s.open.init(next, s.flusher.time, s.maxGroup)
 	s.first.Store(max(cp.First, 1))
 	s.flusher.cur = s.tail.newest()
 	s.position = s.journal.Position()
@@ -161,7 +182,7 @@ func (s *Store) loadTable() error {
 }
 
 // replay moves what the journal holds beyond the checkpoint to where it belongs.
-func (s *Store) replay() (journal.Report, error) {
+func (s *Store) replay() (report journal.Report, used numbers, err error) {
 	var groups []*Group
 	var size int64
 	flush := func() error {
@@ -172,7 +193,7 @@ func (s *Store) replay() (journal.Report, error) {
 		groups, size = nil, 0
 		return err
 	}
-	report, err := s.journal.Replay(func(jg journal.Group) error {
+	report, err = s.journal.Replay(func(jg journal.Group) error {
 		if err := s.replayMutations(jg); err != nil {
 			return err
 		}
@@ -183,6 +204,7 @@ func (s *Store) replay() (journal.Report, error) {
 		if len(g.Entries) == 0 {
 			return nil
 		}
+		used.note(g)
 		groups = append(groups, g)
 		if size += g.bytes; size < flushBatch {
 			return nil
@@ -197,7 +219,46 @@ func (s *Store) replay() (journal.Report, error) {
 		s.log.Error("journal damaged, acknowledged records are lost", "file", d.Path, "pos", d.Pos, "len", d.Len,
 			"groups", d.Last-d.First+1, "aside", d.Aside)
 	}
-	return report, err
+	return report, used, err
+}
+
+// numbers are the topics and clients that replayed records refer to.
+type numbers struct {
+	topics map[uint32]struct{}
+	client uint32 // the highest
+}
+
+func (u *numbers) note(g *Group) {
+	if u.topics == nil {
+		u.topics = make(map[uint32]struct{})
+	}
+	last := uint32(0)
+	for i := range g.Entries {
+		e := &g.Entries[i]
+		if e.Topic != last {
+			last = e.Topic
+			u.topics[last] = struct{}{}
+		}
+		u.client = max(u.client, e.Client)
+	}
+}
+
+// nameLost gives names to numbers whose own were lost with a damaged group. Otherwise the numbers would be given again, to
+// others, and old records pass for theirs.
+func (s *Store) nameLost(used numbers) {
+	var list []Mutation
+	for id := range used.topics {
+		if id != 0 && s.TopicName(id) == "" {
+			name := fmt.Sprintf("$lost/topic-%d", id)
+			s.topics.set(id, name)
+			list = append(list, record.Put(record.BucketTopics, topicKey(id), []byte(name)))
+		}
+	}
+	v, _, _ := s.state.Get(record.BucketMeta, nextClientKey)
+	if used.client > 0 && (len(v) != 4 || binary.BigEndian.Uint32(v) <= used.client) {
+		list = append(list, record.Put(record.BucketMeta, nextClientKey, binary.BigEndian.AppendUint32(nil, used.client+1)))
+	}
+	s.state.Apply(list)
 }
 
 // replayMutations applies a group's mutations, to the state and to what mirrors it.

@@ -87,7 +87,7 @@ func TestRefusals(t *testing.T) {
 		{"larger than a group", []Message{{Payload: make([]byte, 1<<20)}}, nil, ErrTooLarge},
 		{"sum larger than a group", []Message{{Payload: make([]byte, 200<<10)}, {Payload: make([]byte, 200<<10)}}, nil, ErrTooLarge},
 		{"key too long", nil, []Mutation{record.Put(record.BucketCursors, make([]byte, 40<<10), nil)}, ErrTooLarge},
-		{"largest that fits", []Message{{Payload: make([]byte, 251<<10)}}, nil, nil},
+		{"largest that fits", []Message{{Payload: make([]byte, 236<<10)}}, nil, nil},
 		{"unknown flags are cut off", []Message{{Flags: 0xFFFF &^ record.FlagTransient}}, nil, nil},
 	} {
 		if _, err := r.tryPut(row.muts, row.msgs...); !errors.Is(err, row.want) || (err != nil) != (row.want != nil) {
