@@ -137,7 +137,7 @@ func (l *Ledger) readFile(b []byte, offset uint64) error {
 		if !errors.Is(err, io.EOF) {
 			return fmt.Errorf("read ledger file %s: %w", l.path(index), err)
 		}
-		clear(b[n:])
+		clear(b[n/EntrySize*EntrySize:])
 	}
 	return nil
 }
