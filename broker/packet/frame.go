@@ -44,7 +44,8 @@ var errRemaining = malformed("MQTT-1.5.5-1", "remaining length is not a valid va
 // size (0 or less: no limit): a frame over it is ErrTooLarge as soon as its header is there. Version 0 admits
 // nothing but CONNECT [MQTT-3.1.0-1].
 //
-// In version 3.1 SUBSCRIBE, UNSUBSCRIBE and PUBREL may carry DUP (flags 0x0A); later versions forbid it.
+// In version 3.1 SUBSCRIBE, UNSUBSCRIBE and PUBREL may carry DUP (flags 0x0A); later versions forbid it, and
+// mochi refuses it in all: clear the bit before handing such a frame on.
 func Split(b []byte, v Version, max int) (size, header int, err error) {
 	if len(b) == 0 {
 		return 0, 0, nil

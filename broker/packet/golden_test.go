@@ -300,6 +300,12 @@ func TestPings(t *testing.T) {
 	}
 }
 
+func TestAuthSuccess(t *testing.T) {
+	if b := AppendAuth(nil, &Auth{}); !bytes.Equal(b, bin("f000")) {
+		t.Errorf("%x", b)
+	}
+}
+
 func TestServerDisconnect(t *testing.T) {
 	wire := AppendDisconnect(nil, V5, &Disconnect{Code: CodeTakenOver, ReasonString: "again"})
 	if want := bin("e0 [ 8e [ 1f s:again ] ]"); !bytes.Equal(wire, want) {

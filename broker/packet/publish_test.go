@@ -155,6 +155,13 @@ func TestStoredProps(t *testing.T) {
 	if _, ok := FindUser(want, "none"); ok {
 		t.Error("found a user property that is not there")
 	}
+	damaged := bin("26 s:k")
+	for q := range Properties(damaged) {
+		t.Errorf("walked into damage: %+v", q)
+	}
+	if _, ok := FindUser(damaged, "k"); ok {
+		t.Error("found a user property in damage")
+	}
 	if q, ok := Find(want, PropContentType); !ok || string(q.Value) != "t" {
 		t.Errorf("%+v %v", q, ok)
 	}

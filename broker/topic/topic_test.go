@@ -58,6 +58,12 @@ func TestValidName(t *testing.T) {
 	}
 }
 
+func TestErrorText(t *testing.T) {
+	if err := ValidName(nil, Limits{}); err.Error() != "topic: topic name is empty" {
+		t.Error(err)
+	}
+}
+
 func TestValidFilter(t *testing.T) {
 	tests := []struct{ filter, say string }{
 		{"#", ""},
