@@ -98,7 +98,7 @@ func (a *appender) take(spare *batch) *batch {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	b := a.open
-	if b.appends == 0 {
+	if b == nil || b.appends == 0 { // nil in a store that is open for reading
 		return nil
 	}
 	spare.reset(a.next.Load())
