@@ -15,7 +15,7 @@ func (l *Ledger) Append(entries []Entry) error {
 	}
 	next := l.next.Load()
 	for len(entries) > 0 {
-		n := min(uint64(len(entries)), FileEntries-next%FileEntries)
+		n := min(uint64(len(entries)), l.perFile-next%l.perFile)
 		if err := l.write(next, entries[:n]); err != nil {
 			return err
 		}
@@ -28,7 +28,7 @@ func (l *Ledger) Append(entries []Entry) error {
 
 // write writes entries that go to one file.
 func (l *Ledger) write(offset uint64, entries []Entry) error {
-	index, slot := offset/FileEntries, offset%FileEntries
+	index, slot := offset/l.perFile, offset%l.perFile
 	if l.tail == nil || l.tailFile != index {
 		if err := l.openTail(index); err != nil {
 			return err
@@ -36,7 +36,7 @@ func (l *Ledger) write(offset uint64, entries []Entry) error {
 	}
 	b, pos := l.buf[:0], int64(0)
 	if slot == 0 {
-		b = appendHeader(b, index) // again, though openTail has written it: one write less to get right
+		b = appendHeader(b, index, l.perFile) // again, though openTail has written it: one write less to get right
 	} else {
 		pos = headerSize + int64(slot)*EntrySize
 	}
@@ -68,7 +68,7 @@ func (l *Ledger) openTail(index uint64) error {
 	}
 	l.created = true // or left by a process that was killed before it synced the name
 	// The header is written always: a file that was there may be a leftover with a torn one.
-	if _, err := f.WriteAt(appendHeader(nil, index), 0); err != nil {
+	if _, err := f.WriteAt(appendHeader(nil, index, l.perFile), 0); err != nil {
 		return errors.Join(fmt.Errorf("write ledger header: %w", err), f.Close())
 	}
 	if l.tail != nil {

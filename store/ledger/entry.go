@@ -83,11 +83,11 @@ func parseEntry(b []byte, offset uint64) Entry {
 }
 
 // appendHeader encodes the header of file index at the end of dst.
-func appendHeader(dst []byte, index uint64) []byte {
+func appendHeader(dst []byte, index, perFile uint64) []byte {
 	h := record.FileHeader{Magic: magic, Version: version, HeaderSize: headerSize}
 	binary.LittleEndian.PutUint32(h.Fields[:], EntrySize)
-	binary.LittleEndian.PutUint32(h.Fields[4:], FileEntries)
-	binary.LittleEndian.PutUint64(h.Fields[8:], index*FileEntries)
+	binary.LittleEndian.PutUint32(h.Fields[4:], uint32(perFile))
+	binary.LittleEndian.PutUint64(h.Fields[8:], index*perFile)
 	return h.Append(dst)
 }
 

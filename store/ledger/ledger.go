@@ -41,8 +41,9 @@ type CorruptError = record.CorruptError
 // Ledger is an open ledger. Append, Sync and DropBefore belong to one goroutine; all else may be
 // called beside it.
 type Ledger struct {
-	fsys vfs.FS
-	dir  string
+	fsys    vfs.FS
+	dir     string
+	perFile uint64 // entries
 
 	first, next atomic.Uint64
 	damaged     atomic.Uint64
@@ -57,25 +58,30 @@ type Ledger struct {
 	err      error    // of a failed sync: what is on the disk is not known any more
 
 	mu    sync.Mutex
-	open  map[uint64]*handle // files open for reading, by index
+	files map[uint64]*handle // files open for reading, by index
 	clock uint64             // counts uses, to find the handle that was not used for longest
 }
 
 // Open opens the ledger in dir with the entries [first, next). What lies behind next on the disk is
 // overwritten. Nothing is written before the first Append.
 func Open(fsys vfs.FS, dir string, first, next uint64) (*Ledger, error) {
+	return open(fsys, dir, first, next, FileEntries)
+}
+
+// open is Open with files of any size, for tests.
+func open(fsys vfs.FS, dir string, first, next, perFile uint64) (*Ledger, error) {
 	if first > next {
 		return nil, fmt.Errorf("open ledger: first offset %d is behind the next one %d", first, next)
 	}
-	l := &Ledger{fsys: fsys, dir: dir, synced: true, open: make(map[uint64]*handle)}
+	l := &Ledger{fsys: fsys, dir: dir, perFile: perFile, synced: true, files: make(map[uint64]*handle)}
 	l.first.Store(first)
 	l.next.Store(next)
-	files, err := l.files()
+	files, err := l.list()
 	if err != nil {
 		return nil, err
 	}
 	for _, i := range files {
-		if first < next && i >= first/FileEntries && i <= (next-1)/FileEntries {
+		if first < next && i >= first/l.perFile && i <= (next-1)/l.perFile {
 			// One header read a file; a damaged one is put right by the next write, and the entries speak for themselves.
 			if err := l.checkVersion(i); err != nil {
 				return nil, err
@@ -89,8 +95,8 @@ func (l *Ledger) path(index uint64) string {
 	return filepath.Join(l.dir, fmt.Sprintf("%08x.ldg", index))
 }
 
-// files lists the indexes of the files there are, ascending up to 2³².
-func (l *Ledger) files() ([]uint64, error) {
+// list lists the indexes of the files there are, ascending up to 2³².
+func (l *Ledger) list() ([]uint64, error) {
 	names, err := l.fsys.ReadDir(l.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read ledger directory: %w", err)
@@ -121,8 +127,8 @@ func (l *Ledger) Bytes() int64 {
 	if first == next {
 		return 0
 	}
-	files := (next-1)/FileEntries - first/FileEntries + 1
-	return int64(files*headerSize + (next-first/FileEntries*FileEntries)*EntrySize)
+	files := (next-1)/l.perFile - first/l.perFile + 1
+	return int64(files*headerSize + (next-first/l.perFile*l.perFile)*EntrySize)
 }
 
 // DropBefore moves First to offset and removes the files that lie wholly before it. A file that a power
@@ -132,13 +138,13 @@ func (l *Ledger) DropBefore(offset uint64) error {
 	if offset > l.first.Load() {
 		l.first.Store(offset)
 	}
-	files, err := l.files()
+	files, err := l.list()
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, i := range files {
-		if i < l.first.Load()/FileEntries {
+		if i < l.first.Load()/l.perFile {
 			l.forget(i)
 			if l.tail != nil && l.tailFile == i { // full, and the next entry begins another
 				errs = append(errs, l.Sync(), l.tail.Close())
@@ -158,10 +164,10 @@ func (l *Ledger) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var errs []error
-	for _, h := range l.open {
+	for _, h := range l.files {
 		errs = append(errs, h.file.Close())
 	}
-	clear(l.open)
+	clear(l.files)
 	if l.tail != nil {
 		errs = append(errs, l.tail.Close())
 		l.tail = nil

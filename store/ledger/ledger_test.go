@@ -63,9 +63,16 @@ func (n numbers) String() string {
 	return fmt.Sprintf("%d offsets %d…", len(n), []uint64(n[:min(len(n), 10)]))
 }
 
-func open(t testing.TB, fsys vfs.FS, first, next uint64) *Ledger {
+// perFile is what the tests' files hold, but for the golden one.
+const perFile = 3000
+
+func start(t testing.TB, fsys vfs.FS, first, next uint64) *Ledger {
+	return sized(t, fsys, first, next, perFile)
+}
+
+func sized(t testing.TB, fsys vfs.FS, first, next, perFile uint64) *Ledger {
 	t.Helper()
-	l, err := Open(fsys, "data/ledger", first, next)
+	l, err := open(fsys, "data/ledger", first, next, perFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,13 +114,13 @@ func read(t testing.TB, l *Ledger, from, to uint64) (bad numbers) {
 
 func TestAppendAndRead(t *testing.T) {
 	disk := newDisk()
-	const first, next = 1, 2*FileEntries + 100 // three files
-	l := open(t, disk, first, first)
+	const first, next = 1, 2*perFile + 100 // three files
+	l := start(t, disk, first, first)
 	if n, err := l.Read(1, make([]Entry, 5)); n != 0 || err != nil {
 		t.Fatalf("an empty ledger has %d entries, %v", n, err)
 	}
 	fill(t, l, next)
-	for _, r := range [][2]uint64{{first, first + 1}, {5, 5000}, {FileEntries - 3, FileEntries + 3}, {next - 10, next}, {3, 2*FileEntries + 3}} {
+	for _, r := range [][2]uint64{{first, first + 1}, {5, 5000}, {perFile - 3, perFile + 3}, {next - 10, next}, {3, 2*perFile + 3}} {
 		if bad := read(t, l, r[0], r[1]); bad != nil {
 			t.Errorf("in [%d, %d) these are bad: %v", r[0], r[1], bad)
 		}
@@ -128,7 +135,7 @@ func TestAppendAndRead(t *testing.T) {
 		t.Errorf("%d bytes, want %d", l.Bytes(), want)
 	}
 	l.Close()
-	l = open(t, disk.AfterCut(vfstest.LoseAll), first, next)
+	l = start(t, disk.AfterCut(vfstest.LoseAll), first, next)
 	if bad := read(t, l, first, next); bad != nil || l.Damaged() != 0 {
 		t.Errorf("after a power cut these are bad: %v", bad)
 	}
@@ -136,20 +143,20 @@ func TestAppendAndRead(t *testing.T) {
 
 // After a crash the entries behind the checkpoint are on the disk already, possibly in a file with a torn header.
 func TestEntriesBehindTheCheckpoint(t *testing.T) {
-	for _, next := range []uint64{10, FileEntries - 5, FileEntries} {
+	for _, next := range []uint64{10, perFile - 5, perFile} {
 		disk := newDisk()
-		l := open(t, disk, 1, 1)
-		fill(t, l, FileEntries+20)
+		l := start(t, disk, 1, 1)
+		fill(t, l, perFile+20)
 		l.Close()
 		if err := disk.Corrupt("data/ledger/00000001.ldg", 3, 0xFF); err != nil {
 			t.Fatal(err)
 		}
-		l = open(t, disk, 1, next)
+		l = start(t, disk, 1, next)
 		if n, err := l.Read(next-1, make([]Entry, 5)); n != 1 || err != nil {
 			t.Fatalf("Read at the checkpoint %d gave %d, %v", next, n, err)
 		}
-		fill(t, l, FileEntries+30)
-		if bad := read(t, l, 1, FileEntries+30); bad != nil {
+		fill(t, l, perFile+30)
+		if bad := read(t, l, 1, perFile+30); bad != nil {
 			t.Fatalf("checkpoint %d: these are bad: %v", next, bad)
 		}
 		if b, err := disk.ReadFile("data/ledger/00000001.ldg"); err != nil || string(b[:4]) != magic {
@@ -160,7 +167,7 @@ func TestEntriesBehindTheCheckpoint(t *testing.T) {
 
 func TestDamage(t *testing.T) {
 	made := newDisk()
-	l := open(t, made, 1, 1)
+	l := start(t, made, 1, 1)
 	fill(t, l, 100)
 	const path = "data/ledger/00000000.ldg"
 	sound, err := made.ReadFile(path)
@@ -217,8 +224,8 @@ func TestDamage(t *testing.T) {
 		})
 	}
 	disk := newDisk()
-	l = open(t, disk, 1, 2*FileEntries+5)
-	if bad := read(t, l, FileEntries-2, FileEntries+2); len(bad) != 4 {
+	l = start(t, disk, 1, 2*perFile+5)
+	if bad := read(t, l, perFile-2, perFile+2); len(bad) != 4 {
 		t.Errorf("of missing files these are bad: %v", bad)
 	}
 }
@@ -234,7 +241,7 @@ func offsets(from, to uint64) numbers {
 func TestSearch(t *testing.T) {
 	disk := newDisk()
 	const first, next = 20, 3000
-	l := open(t, disk, first, first)
+	l := start(t, disk, first, first)
 	fill(t, l, next)
 	plain := func(time int64) uint64 {
 		for o := uint64(first); o < next; o++ {
@@ -275,20 +282,20 @@ func TestSearch(t *testing.T) {
 			t.Fatalf("with damage: Search(%d) leads to %d, want %d", time, got, want)
 		}
 	}
-	if empty := open(t, newDisk(), 7, 7); empty.Search(0) != 7 {
+	if empty := start(t, newDisk(), 7, 7); empty.Search(0) != 7 {
 		t.Fatal("Search in an empty ledger")
 	}
 }
 
 func TestDropBefore(t *testing.T) {
 	disk := newDisk()
-	l := open(t, disk, 1, 1)
-	fill(t, l, 2*FileEntries)
-	read(t, l, 1, 2*FileEntries) // so that the files are open
+	l := start(t, disk, 1, 1)
+	fill(t, l, 2*perFile)
+	read(t, l, 1, 2*perFile) // so that the files are open
 	steps := []struct {
 		before uint64
 		files  int
-	}{{10, 2}, {FileEntries - 1, 2}, {FileEntries, 1}, {5, 1}, {2*FileEntries - 1, 1}, {1 << 50, 0}}
+	}{{10, 2}, {perFile - 1, 2}, {perFile, 1}, {5, 1}, {2*perFile - 1, 1}, {1 << 50, 0}}
 	for _, s := range steps {
 		if err := l.DropBefore(s.before); err != nil {
 			t.Fatal(err)
@@ -297,33 +304,33 @@ func TestDropBefore(t *testing.T) {
 			t.Fatalf("DropBefore(%d) leaves %d files, want %d", s.before, got, s.files)
 		}
 	}
-	if l.First() != 2*FileEntries || l.Next() != 2*FileEntries || l.Bytes() != 0 {
+	if l.First() != 2*perFile || l.Next() != 2*perFile || l.Bytes() != 0 {
 		t.Fatalf("first %d, next %d, %d bytes", l.First(), l.Next(), l.Bytes())
 	}
 	dst := make([]Entry, 3)
 	if n, err := l.Read(100, dst); n != 3 || err != nil || dst[0] != (Entry{}) || l.Damaged() != 0 {
 		t.Fatalf("Read of dropped entries: %d, %v, %+v, %d damaged", n, err, dst[0], l.Damaged())
 	}
-	fill(t, l, 2*FileEntries+10)
-	if bad := read(t, l, 2*FileEntries, 2*FileEntries+10); bad != nil {
+	fill(t, l, 2*perFile+10)
+	if bad := read(t, l, 2*perFile, 2*perFile+10); bad != nil {
 		t.Fatalf("bad are %v", bad)
 	}
 }
 
 func TestFullDisk(t *testing.T) {
 	disk := newDisk()
-	l := open(t, disk, FileEntries-10, FileEntries-10)
-	fill(t, l, FileEntries-5)
+	l := start(t, disk, perFile-10, perFile-10)
+	fill(t, l, perFile-5)
 	disk.SetCapacity(disk.Used())
-	more := entries(FileEntries-5, FileEntries+1000) // the first file has room, the second has not
-	if err := l.Append(more); !errors.Is(err, syscall.ENOSPC) || l.Next() != FileEntries-5 {
+	more := entries(perFile-5, perFile+1000) // the first file has room, the second has not
+	if err := l.Append(more); !errors.Is(err, syscall.ENOSPC) || l.Next() != perFile-5 {
 		t.Fatalf("on a full disk: %v, next %d", err, l.Next())
 	}
 	disk.SetCapacity(0)
 	if err := errors.Join(l.Append(more), l.Sync()); err != nil {
 		t.Fatal(err)
 	}
-	if bad := read(t, l, FileEntries-10, FileEntries+1000); bad != nil {
+	if bad := read(t, l, perFile-10, perFile+1000); bad != nil {
 		t.Fatalf("bad are %v", bad)
 	}
 }
@@ -331,7 +338,7 @@ func TestFullDisk(t *testing.T) {
 func TestFailedSyncStops(t *testing.T) {
 	for _, kind := range []vfstest.Kind{vfstest.Datasync, vfstest.SyncDir} {
 		disk := newDisk()
-		l := open(t, disk, 1, 1)
+		l := start(t, disk, 1, 1)
 		broken := errors.New("broken")
 		stop := disk.Inject(vfstest.On(kind, "ledger", broken))
 		if err := errors.Join(l.Append(entries(1, 5)), l.Sync()); !errors.Is(err, broken) {
@@ -351,12 +358,13 @@ func TestFailedSyncStops(t *testing.T) {
 func TestPowerCuts(t *testing.T) {
 	for cut := 0; ; cut++ {
 		disk := newDisk()
-		const first = FileEntries - 25
-		l := open(t, disk, first, first)
+		const perFile = 500
+		const first = perFile - 25
+		l := sized(t, disk, first, first, perFile)
 		disk.CutAfter(cut)
 		var err error
 		synced := l.Next()
-		for err == nil && l.Next() < FileEntries+25 {
+		for err == nil && l.Next() < perFile+25 {
 			if err = l.Append(entries(l.Next(), l.Next()+10)); err == nil {
 				if err = l.Sync(); err == nil {
 					synced = l.Next()
@@ -367,12 +375,12 @@ func TestPowerCuts(t *testing.T) {
 			t.Fatalf("cut %d: %v", cut, err)
 		}
 		for seed := range uint64(8) {
-			l := open(t, disk.AfterCut(seed), first, synced)
+			l := sized(t, disk.AfterCut(seed), first, synced, perFile)
 			if bad := read(t, l, first, synced); bad != nil {
 				t.Fatalf("cut %d, seed %d: bad are %v, synced up to %d", cut, seed, bad, synced)
 			}
-			fill(t, l, FileEntries+40)
-			if bad := read(t, l, first, FileEntries+40); bad != nil {
+			fill(t, l, perFile+40)
+			if bad := read(t, l, first, perFile+40); bad != nil {
 				t.Fatalf("cut %d, seed %d: after new appends bad are %v", cut, seed, bad)
 			}
 		}
@@ -385,9 +393,9 @@ func TestPowerCuts(t *testing.T) {
 // Readers, an appender and drops at the same time, over more files than are kept open.
 func TestConcurrentReaders(t *testing.T) {
 	disk := newDisk()
-	const start = 5 * FileEntries
-	l := open(t, disk, start, start)
-	fill(t, l, start+10)
+	const perFile, begin = 20_000, 5 * 20_000
+	l := sized(t, disk, begin, begin, perFile)
+	fill(t, l, begin+10)
 	var readers sync.WaitGroup
 	done := make(chan struct{})
 	for range 3 {
@@ -412,7 +420,7 @@ func TestConcurrentReaders(t *testing.T) {
 		})
 	}
 	for i := range uint64(4) {
-		fill(t, l, start+(i+1)*FileEntries/2+3)
+		fill(t, l, begin+(i+1)*perFile/2+3)
 		if err := l.DropBefore(l.Next() - 5); err != nil {
 			t.Error(err)
 		}
@@ -427,26 +435,26 @@ func TestConcurrentReaders(t *testing.T) {
 func TestHandles(t *testing.T) {
 	disk := newDisk()
 	for i := range uint64(3 * maxOpen) {
-		disk.WriteFile(fmt.Sprintf("data/ledger/%08x.ldg", i), appendEntry(appendHeader(nil, i), i*FileEntries, &Entry{Topic: uint32(i)}))
+		disk.WriteFile(fmt.Sprintf("data/ledger/%08x.ldg", i), appendEntry(appendHeader(nil, i, perFile), i*perFile, &Entry{Topic: uint32(i)}))
 	}
-	l := open(t, disk, 0, 3*maxOpen*FileEntries)
+	l := start(t, disk, 0, 3*maxOpen*perFile)
 	var e [1]Entry
 	for i := range uint64(3 * maxOpen) {
-		if _, err := l.Read(i*FileEntries, e[:]); err != nil || e[0].Topic != uint32(i) || e[0].Bad {
+		if _, err := l.Read(i*perFile, e[:]); err != nil || e[0].Topic != uint32(i) || e[0].Bad {
 			t.Fatalf("entry in file %d: %+v, %v", i, e[0], err)
 		}
-		if len(l.open) > maxOpen {
-			t.Fatalf("%d files open", len(l.open))
+		if len(l.files) > maxOpen {
+			t.Fatalf("%d files open", len(l.files))
 		}
 	}
-	if l.open[3*maxOpen-1] == nil || l.open[0] != nil {
+	if l.files[3*maxOpen-1] == nil || l.files[0] != nil {
 		t.Error("not the one unused for longest was closed")
 	}
 }
 
 func TestGolden(t *testing.T) {
 	disk := newDisk()
-	l := open(t, disk, 1, 1)
+	l := sized(t, disk, 1, 1, FileEntries)
 	fill(t, l, 30)
 	made, err := disk.ReadFile("data/ledger/00000000.ldg")
 	if err != nil {
@@ -484,7 +492,7 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 // Whatever is in the file, an entry read from it is bad, or it is those bytes.
 func FuzzRead(f *testing.F) {
 	disk := newDisk()
-	l := open(f, disk, 1, 1)
+	l := start(f, disk, 1, 1)
 	fill(f, l, 10)
 	sound, err := disk.ReadFile("data/ledger/00000000.ldg")
 	if err != nil {

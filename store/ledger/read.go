@@ -15,10 +15,10 @@ import (
 // maxOpen bounds the files kept open for reading.
 const maxOpen = 16
 
-// handle is a file open for reading. It is closed when nobody reads it and it is not in Ledger.open.
+// handle is a file open for reading. It is closed when nobody reads it and it is not in Ledger.files.
 type handle struct {
 	file vfs.File
-	refs int // readers, and 1 while it is in Ledger.open
+	refs int // readers, and 1 while it is in Ledger.files
 	used uint64
 }
 
@@ -27,7 +27,7 @@ func (l *Ledger) acquire(index uint64) (*handle, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.clock++
-	if h := l.open[index]; h != nil {
+	if h := l.files[index]; h != nil {
 		h.refs++
 		h.used = l.clock
 		return h, nil
@@ -36,19 +36,19 @@ func (l *Ledger) acquire(index uint64) (*handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(l.open) >= maxOpen {
+	if len(l.files) >= maxOpen {
 		oldest := index
-		for i, h := range l.open {
-			if o := l.open[oldest]; o == nil || h.used < o.used {
+		for i, h := range l.files {
+			if o := l.files[oldest]; o == nil || h.used < o.used {
 				oldest = i
 			}
 		}
-		h := l.open[oldest]
-		delete(l.open, oldest)
+		h := l.files[oldest]
+		delete(l.files, oldest)
 		l.unref(h)
 	}
 	h := &handle{f, 2, l.clock}
-	l.open[index] = h
+	l.files[index] = h
 	return h, nil
 }
 
@@ -69,8 +69,8 @@ func (l *Ledger) unref(h *handle) {
 func (l *Ledger) forget(index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h := l.open[index]; h != nil {
-		delete(l.open, index)
+	if h := l.files[index]; h != nil {
+		delete(l.files, index)
 		l.unref(h)
 	}
 }
@@ -94,7 +94,7 @@ func (l *Ledger) Read(from uint64, dst []Entry) (n int, err error) {
 	bad := 0
 	for n < len(dst) {
 		offset := from + uint64(n)
-		part := dst[n:][:min(uint64(len(dst)-n), FileEntries-offset%FileEntries, readEntries)]
+		part := dst[n:][:min(uint64(len(dst)-n), l.perFile-offset%l.perFile, readEntries)]
 		if err := l.readFile(buf[:len(part)*EntrySize], offset); err != nil {
 			return n, err
 		}
@@ -122,7 +122,7 @@ func (l *Ledger) Read(from uint64, dst []Entry) (n int, err error) {
 
 // readFile reads entries of one file as bytes. What the file does not have reads as zeros, which are no entry.
 func (l *Ledger) readFile(b []byte, offset uint64) error {
-	index := offset / FileEntries
+	index := offset / l.perFile
 	h, err := l.acquire(index)
 	if errors.Is(err, fs.ErrNotExist) {
 		clear(b)
@@ -132,7 +132,7 @@ func (l *Ledger) readFile(b []byte, offset uint64) error {
 		return fmt.Errorf("open ledger file: %w", err)
 	}
 	defer l.release(h)
-	n, err := h.file.ReadAt(b, headerSize+int64(offset%FileEntries)*EntrySize)
+	n, err := h.file.ReadAt(b, headerSize+int64(offset%l.perFile)*EntrySize)
 	if n < len(b) {
 		if !errors.Is(err, io.EOF) {
 			return fmt.Errorf("read ledger file %s: %w", l.path(index), err)
