@@ -54,7 +54,7 @@ type Options struct {
 	SessionExpiry  uint32 // seconds, V5 only; 0xFFFFFFFF is for ever
 	User, Password string
 	KeepAlive      time.Duration // default 30 s
-	ReceiveMaximum uint16        // deliveries the broker may have unacknowledged, V5 only; 0 is the protocol's default
+	ReceiveMaximum uint16        // deliveries the broker may have unacknowledged, V5 only; default 1024
 	Timeout        time.Duration // for connecting and for each answer; default 10 s
 }
 
@@ -189,6 +189,9 @@ func Dial(ctx context.Context, o Options) (Client, error) {
 	}
 	if o.Version == 0 {
 		o.Version = V5
+	}
+	if o.ReceiveMaximum == 0 {
+		o.ReceiveMaximum = 1024 // paho sets memory aside for each
 	}
 	u, err := parseURL(o.URL)
 	if err != nil {

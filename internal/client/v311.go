@@ -110,10 +110,15 @@ func (c *v311) Publish(ctx context.Context, m Message) (*Token, error) {
 		defer func() { <-c.window }()
 		select {
 		case <-sent.Done():
-			token.finish(c.outcome(what, sent.Error()))
 		case <-c.done:
-			token.finish(fmt.Errorf("%s: not acknowledged: %w", what, c.err))
+			select { // an answer that is there already wins over the end of the connection
+			case <-sent.Done():
+			default:
+				token.finish(fmt.Errorf("%s: not acknowledged: %w", what, c.err))
+				return
+			}
 		}
+		token.finish(c.outcome(what, sent.Error()))
 	}()
 	return token, nil
 }

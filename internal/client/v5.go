@@ -61,13 +61,10 @@ func connect5(ctx context.Context, conn net.Conn, o Options) (Client, error) {
 		ClientID:   o.ID,
 		CleanStart: o.CleanStart,
 		KeepAlive:  seconds(o.KeepAlive),
-		Properties: &paho.ConnectProperties{RequestProblemInfo: true},
+		Properties: &paho.ConnectProperties{RequestProblemInfo: true, ReceiveMaximum: &o.ReceiveMaximum},
 	}
 	if o.SessionExpiry > 0 {
 		cp.Properties.SessionExpiryInterval = &o.SessionExpiry
-	}
-	if o.ReceiveMaximum > 0 {
-		cp.Properties.ReceiveMaximum = &o.ReceiveMaximum
 	}
 	if o.User != "" {
 		cp.Username, cp.UsernameFlag = o.User, true

@@ -112,27 +112,29 @@ func numbers(prefix string, from, to int) []string {
 	return out
 }
 
-// receive takes n deliveries and acknowledges them.
+// receive takes n deliveries and acknowledges each.
 func receive(t testing.TB, c client.Client, n int) []*client.Delivery {
 	t.Helper()
-	out := take(t, c, n)
-	for _, d := range out {
-		if err := d.Ack(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return out
+	return deliveries(t, c, n, (*client.Delivery).Ack)
 }
 
 // take takes n deliveries and acknowledges none.
 func take(t testing.TB, c client.Client, n int) []*client.Delivery {
 	t.Helper()
+	return deliveries(t, c, n, func(*client.Delivery) error { return nil })
+}
+
+func deliveries(t testing.TB, c client.Client, n int, then func(*client.Delivery) error) []*client.Delivery {
+	t.Helper()
 	ctx := patience(t)
 	var out []*client.Delivery
 	for len(out) < n {
 		d, err := c.Next(ctx)
+		if err == nil {
+			err = then(d)
+		}
 		if err != nil {
-			t.Fatalf("after %d of %d deliveries (last %q): %v", len(out), n, last(out), err)
+			t.Fatalf("after %d of %d deliveries (last %.20q): %v", len(out), n, last(out), err)
 		}
 		out = append(out, d)
 	}
@@ -167,7 +169,7 @@ func compare(t testing.TB, got, want []string) {
 	}
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {
-			t.Fatalf("message %d is %q, want %q (%d received, %d wanted)", i, got[i], want[i], len(got), len(want))
+			t.Fatalf("message %d is %.40q, want %.40q (%d received, %d wanted)", i, got[i], want[i], len(got), len(want))
 		}
 	}
 	t.Fatalf("%d received, %d wanted", len(got), len(want))

@@ -78,7 +78,8 @@ func (p *Process) Restart() {
 // Launch starts the process and does not wait.
 func (p *Process) Launch() {
 	p.t.Helper()
-	args := []string{"serve", "--listen", p.Addr, "--data", p.o.Dir}
+	// Many brokers run side by side: journal files of the default size would fill the disks of CI machines.
+	args := []string{"serve", "--listen", p.Addr, "--data", p.o.Dir, "--set", "store.journal_file=8MiB"}
 	if p.o.Config != "" {
 		file := filepath.Join(p.t.TempDir(), "edgemq.yaml")
 		if err := os.WriteFile(file, []byte(p.o.Config), 0o644); err != nil {
