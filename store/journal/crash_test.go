@@ -158,6 +158,36 @@ func TestReplayMakesDurable(t *testing.T) {
 	j.Close()
 }
 
+// A process is killed after it made a file and before it synced the name; the next one uses the file.
+func TestNamesOfFilesLeftBehind(t *testing.T) {
+	disk := newCrashDisk(vfstest.Never)
+	killed, made := errors.New("killed"), false
+	stop := disk.Inject(func(op vfstest.Op) error {
+		made = made || op.Kind == vfstest.Preallocate
+		if made && (op.Kind == vfstest.SyncDir || op.Kind == vfstest.Remove) {
+			return killed
+		}
+		return nil
+	})
+	var p promise
+	if _, err := p.recover(disk); !errors.Is(err, killed) {
+		t.Fatalf("recover: %v", err)
+	}
+	stop()
+	j, err := p.recover(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.work(j, 2); err != nil {
+		t.Fatal(err)
+	}
+	j.Close()
+	if j, err = p.recover(disk.AfterCut(vfstest.LoseAll)); err != nil {
+		t.Fatal(err)
+	}
+	j.Close()
+}
+
 func TestFailedWritesAndSyncsStopTheJournal(t *testing.T) {
 	broken := errors.New("broken disk")
 	for _, kind := range []vfstest.Kind{vfstest.Write, vfstest.Datasync} {

@@ -67,6 +67,7 @@ func TestDamage(t *testing.T) {
 			hurt: in(first, func(b image) { b.group(3).flip(70, 1); b.group(5).flip(70, 1) }),
 			want: append(append(upTo(1, 2), 4), upTo(6, 20)...), damaged: 2,
 		},
+		{name: "damage to the last but one", last: 20, hurt: in(second, func(b image) { b.group(4).zero() }), want: append(upTo(1, 18), 20), damaged: 1},
 		{name: "damage to the first group", last: 20, hurt: in(first, func(b image) { b.group(1).flip(9, 1) }), want: upTo(2, 20), damaged: 1},
 		{name: "damage to the end of a file", last: 20, hurt: in(first, func(b image) { b.group(15).zero() }), want: append(upTo(1, 14), upTo(16, 20)...), damaged: 1},
 		{name: "damage across files", last: 20, hurt: func(t *testing.T, dir string) {
@@ -125,10 +126,13 @@ func TestDamage(t *testing.T) {
 
 			// What is appended now must be read behind what survived, and nothing of what was dropped.
 			next := tt.want[len(tt.want)-1] + 1
-			write(t, j, next+20, nil)
-			j.Close()
-			if _, seqs, report = open(t, o, Position{}); !slices.Equal(seqs, append(tt.want, upTo(next, next+20)...)) || report.Rebuilt != 0 {
-				t.Errorf("after new appends: groups %v, report %+v", seqs, report)
+			for _, last := range []uint64{next, next + 20} {
+				write(t, j, last, nil)
+				j.Close()
+				want := slices.Concat(tt.want, upTo(next, last))
+				if j, seqs, report = open(t, o, Position{}); !slices.Equal(seqs, want) || report.Rebuilt != 0 || report.TornPath != "" {
+					t.Errorf("after new appends: groups %v, want %v, report %+v", seqs, want, report)
+				}
 			}
 		})
 	}

@@ -101,11 +101,26 @@ func TestReplayAcrossFiles(t *testing.T) {
 	if !slices.Equal(seqs, upTo(1, 50)) || report.Next != end || report.Records != 100 || report.Damaged != 0 || report.TornPath != "" {
 		t.Fatalf("replay gave %v, %+v", seqs, report)
 	}
-	write(t, j, 55, nil)
+	j.Release(mid) // of the file that mid is in, the end is still needed
+	write(t, j, 95, nil)
 	j.Close()
 	_, seqs, _ = open(t, o, mid)
-	if !slices.Equal(seqs, upTo(21, 55)) {
+	if !slices.Equal(seqs, upTo(21, 95)) {
 		t.Fatalf("replay from %+v gave %v", mid, seqs)
+	}
+}
+
+// What the caller has in its buffer behind the group is not for the disk.
+func TestPadding(t *testing.T) {
+	o := options(t.TempDir())
+	j, _, _ := open(t, o, Position{})
+	buf := bytes.Repeat([]byte("secret"), BlockSize)
+	if _, err := j.Append(buf[:5000], GroupHeader{RecordsLen: 5000 - HeaderSize}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(j.cur.path)
+	if err != nil || bytes.Count(b[BlockSize+5000:], []byte{0}) != len(b)-BlockSize-5000 {
+		t.Fatalf("there is something behind the group, %v", err)
 	}
 }
 
