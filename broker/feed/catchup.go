@@ -1,6 +1,8 @@
 package feed
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -11,12 +13,17 @@ const (
 	readRecords = 1024    // of one catch-up step
 	readBytes   = 1 << 20 // likewise
 	readScan    = 1 << 18 // entries examined in one step, so that a long walk notices that it is over
-	closeGap    = 8192    // offsets that may be read with the dispatcher held, to close the seam
+	nearby      = 8192    // offsets that may be read with the dispatcher held, to close the seam
+	shut        = 128     // that are read so without trying to come nearer first
+	walkTopics  = 1 << 14 // topics that a walk remembers
+
+	firstPause = 100 * time.Millisecond // after a read that failed; doubled until
+	longPause  = 10 * time.Second
 )
 
 // resume starts the catch-up goroutine if there is something to catch up with, and room; f.mu is held.
 func (f *Feed) resume() {
-	if f.live || f.reading || f.closed || f.overrun || len(f.members) == 0 || f.full() || f.waiting > lowWater {
+	if f.reading || !f.behind() || f.full() || f.waiting > f.hub.max.records/2 {
 		return
 	}
 	select {
@@ -29,118 +36,139 @@ func (f *Feed) resume() {
 	go f.catchUp()
 }
 
-// walker reads the log for one feed, remembering by topic what the feed wants.
+// behind tells whether the feed must read the log to go on; f.mu is held.
+func (f *Feed) behind() bool { return !f.live && !f.closed && !f.overrun && len(f.members) > 0 }
+
+// walker reads the log for one feed.
 type walker struct {
 	f       *Feed
 	r       *store.Reader
 	recs    []store.Record
-	gen     uint64
-	targets []*target // by topic number; see known
-	known   []bool
+	gen     uint64             // of targets
+	targets map[uint32]*target // what the feed wants of a topic, as of gen or later
+	gap     uint64             // offsets behind the dispatcher, when last looked at
+	pause   time.Duration      // after the last read, which failed
 }
 
 // catchUp reads the log from the feed's position until the window is full, the feed rests, or it has
 // caught up with the dispatcher and is live.
 func (f *Feed) catchUp() {
 	defer f.hub.wg.Done()
-	w := &walker{f: f, r: f.hub.log.NewReader()}
-	for w.step() {
+	w := &walker{f: f, r: f.hub.log.NewReader(), gap: math.MaxUint64}
+	for {
+		more, err := w.step(w.near())
+		if err != nil {
+			w.rest(err)
+		} else if !more {
+			return
+		}
 	}
 }
 
-// step reads once and reports whether to go on.
-func (w *walker) step() bool {
+// near tells whether it is time to close the seam. Before that the walk comes as near as it can, since the
+// dispatcher, and with it every other feed, waits meanwhile.
+func (w *walker) near() bool {
+	w.f.mu.Lock()
+	pos := w.f.pos
+	w.f.mu.Unlock()
+	last, now := w.gap, w.f.hub.pos.Load()
+	w.gap = now - min(now, pos)
+	return w.gap <= shut || w.gap <= nearby && w.gap > last/2
+}
+
+// step reads once and reports whether to go on. With near the dispatcher is held while the last few records are read,
+// which are in memory, so that nothing falls between what was read and what it pushes.
+func (w *walker) step(near bool) (more bool, err error) {
 	f, h := w.f, w.f.hub
+	if !near {
+		return w.read()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if more, err = w.read(); !more || err != nil {
+		return more, err
+	}
 	f.mu.Lock()
-	if f.live || f.closed || f.overrun || len(f.members) == 0 || f.full() || h.ctx.Err() != nil {
-		f.reading = false
-		f.mu.Unlock()
-		return false
+	defer f.mu.Unlock()
+	if f.behind() && f.pos >= h.pos.Load() {
+		f.live, f.reading = true, false
+		return false, nil
 	}
-	near := h.pos.Load() <= f.pos+closeGap
-	f.mu.Unlock()
-	if near {
-		// The dispatcher waits for us while we read the last few records, which are in memory, so
-		// nothing can fall between what we have read and what it pushes.
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if !w.read() {
-			return false
-		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.pos >= h.pos.Load() && len(f.members) > 0 && !f.closed {
-			f.live, f.reading = true, false
-			return false
-		}
-		return true
+	return true, nil
+}
+
+// rest waits after an error, which may pass: too many open files, for one. The feed has nobody else to wake it.
+func (w *walker) rest(err error) {
+	h := w.f.hub
+	w.pause = min(max(2*w.pause, firstPause), longPause)
+	h.logger.Error("reading the log failed, trying again", "feed", w.f.id, "err", err, "wait", w.pause)
+	select {
+	case <-h.ctx.Done():
+	case <-time.After(w.pause):
 	}
-	return w.read()
 }
 
 // read moves one stretch of the log into the window and reports whether to go on.
-func (w *walker) read() bool {
+func (w *walker) read() (more bool, err error) {
 	f := w.f
 	f.mu.Lock()
-	pos, epoch := f.pos, f.epoch
-	lim := store.Limits{MaxRecords: min(readRecords, max(1, maxUnsettled-f.held)), MaxBytes: max(1, min(readBytes, maxBytes-f.bytes)), MaxScan: readScan}
+	if !f.behind() || f.full() || f.hub.ctx.Err() != nil {
+		f.reading = false
+		f.mu.Unlock()
+		return false, nil
+	}
+	pos, epoch, done := f.pos, f.epoch, f.past
+	lim := store.Limits{MaxRecords: min(readRecords, f.room()), MaxBytes: max(1, min(readBytes, f.roomBytes())), MaxScan: readScan}
 	if w.gen != f.gen || w.targets == nil {
-		w.gen, w.targets, w.known = f.gen, w.targets[:0], w.known[:0]
+		w.gen, w.targets = f.gen, map[uint32]*target{}
 	}
 	extra := slices.Clone(f.extra)
 	f.mu.Unlock()
 
 	recs, next, err := w.r.Read(w.recs[:0], pos, lim, func(off uint64, topicID uint32) bool {
 		t := w.target(topicID)
-		if t == nil {
+		if !t.holds(off) {
 			return false
-		}
-		if off >= t.from {
-			return true
 		}
 		if _, ok := slices.BinarySearch(extra, off); ok {
 			return true
 		}
-		return t.at(off, false) != nil
+		return !t.done(done, off)
 	})
 	if err != nil {
-		f.hub.logger.Error("reading the log failed", "feed", f.id, "offset", pos, "err", err)
-		f.mu.Lock()
-		f.reading = false
-		f.mu.Unlock()
-		return false
+		return true, fmt.Errorf("at offset %d: %w", pos, err)
 	}
+	w.pause = 0
+	f.take(w, recs, next, epoch)
+	clear(recs)
+	w.recs = recs
+	return true, nil
+}
 
+// take moves what a walk has read into the window.
+func (f *Feed) take(w *walker, recs []store.Record, next, epoch uint64) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.epoch != epoch || f.gen != w.gen {
 		// The feed went back, rested or got a filter meanwhile: what was read is void, and what
 		// the new filter would have chosen was passed by.
-		f.mu.Unlock()
-		return true
+		return
 	}
 	for _, r := range recs {
-		m := w.target(r.Topic).at(r.Offset, r.Client == f.opt.Local && r.Client != 0)
-		if m == nil && f.isExtra(r.Offset) && !f.inFlight(r.Offset) {
-			m = w.target(r.Topic).merge(func(*Filter) bool { return true })
+		t, ok := w.targets[r.Topic]
+		if !ok { // forgotten again
+			t = f.target(r.Topic)
 		}
-		if m != nil {
+		if m := f.choose(t, r.Offset, f.local(r.Client)); m != nil {
 			f.add(r, m)
 		}
 	}
 	f.pos = next
+	f.forgetExtra()
 	if len(recs) > 0 && f.lagging(recs[0].Time) {
-		defer f.fallBehind()
+		f.fallBehind()
 	}
-	members := f.members
-	f.mu.Unlock()
-	clear(recs)
-	w.recs = recs
-	if len(recs) > 0 {
-		for _, m := range members {
-			m.w.Wake()
-		}
-	}
-	return true
+	f.wake()
 }
 
 // lagging tells whether the feed is further behind than it may be, going by the time of the last record it read; f.mu is held.
@@ -153,9 +181,8 @@ func (f *Feed) lagging(micros int64) bool {
 	return lag.Bytes > 0 && mean > 0 && int64(f.hub.pos.Load()-min(f.pos, f.hub.pos.Load()))*mean > lag.Bytes
 }
 
-// fallBehind gives up on a feed that is too far behind and has no right to wait.
+// fallBehind gives up on a feed that is too far behind and has no right to wait; f.mu is held.
 func (f *Feed) fallBehind() {
-	f.mu.Lock()
 	reliable := false
 	for _, flt := range f.filters {
 		reliable = reliable || flt.QoS > 0
@@ -166,49 +193,30 @@ func (f *Feed) fallBehind() {
 		f.stats.Skipped += skipped
 		f.pos = max(f.pos, to)
 		f.epoch++
-		f.mu.Unlock()
 		f.hub.logger.Warn("slow subscriber was moved forward to now", "feed", f.id, "offset", to, "records", skipped)
 		return
 	}
-	first := !f.overrun
+	if f.overrun {
+		return
+	}
 	f.overrun = true
-	f.mu.Unlock()
-	if first {
-		f.hub.logger.Warn("slow subscriber is too far behind", "feed", f.id)
-		if f.opt.Overrun != nil {
-			f.hub.wg.Go(f.opt.Overrun) // it takes locks that come before ours
-		}
+	f.hub.logger.Warn("slow subscriber is too far behind", "feed", f.id)
+	if f.opt.Overrun != nil {
+		f.hub.wg.Go(f.opt.Overrun) // it takes locks that come before ours
 	}
 }
 
 // target returns what the feed wants of a topic, as of w.gen or later.
 func (w *walker) target(id uint32) *target {
-	if int(id) >= len(w.known) {
-		n := int(id) + 1 + 64
-		w.known = append(w.known, make([]bool, n-len(w.known))...)
-		w.targets = append(w.targets, make([]*target, n-len(w.targets))...)
-	}
-	if !w.known[id] {
+	t, ok := w.targets[id]
+	if !ok {
 		w.f.mu.Lock()
-		w.targets[id] = w.f.target(id)
+		t = w.f.target(id)
 		w.f.mu.Unlock()
-		w.known[id] = true
-	}
-	return w.targets[id]
-}
-
-// isExtra tells whether off was chosen before the feed went back; f.mu is held.
-func (f *Feed) isExtra(off uint64) bool {
-	_, ok := slices.BinarySearch(f.extra, off)
-	return ok
-}
-
-// inFlight tells whether off is with a member; f.mu is held.
-func (f *Feed) inFlight(off uint64) bool {
-	for seq := f.win.head; seq < f.win.tail; seq++ {
-		if s := f.win.at(seq); s.Offset == off && s.state == sent {
-			return true
+		if len(w.targets) >= walkTopics {
+			clear(w.targets)
 		}
+		w.targets[id] = t
 	}
-	return false
+	return t
 }

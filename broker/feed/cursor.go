@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -118,12 +119,7 @@ func (s *saver) save(done store.Completion) bool {
 		return false
 	}
 	if err := s.hub.log.Append(nil, muts, true, done); err != nil {
-		for _, f := range feeds { // try again with the next save
-			f.mu.Lock()
-			f.touch()
-			f.mu.Unlock()
-		}
-		if !errors.Is(err, store.ErrFull) && !errors.Is(err, store.ErrClosed) {
+		if !errors.Is(err, store.ErrFailed) && !errors.Is(err, store.ErrClosed) { // of those two the broker speaks, and ends
 			s.hub.logger.Error("saving cursors failed", "err", err)
 		}
 		return false
@@ -141,11 +137,11 @@ func (h *Hub) Save(muts []store.Mutation, done store.Completion, feeds ...*Feed)
 // saveOrdered is Save for a caller that holds saver.order.
 func (h *Hub) saveOrdered(muts []store.Mutation, done store.Completion, feeds ...*Feed) error {
 	for _, f := range feeds {
-		if f == nil || !f.opt.Durable {
+		if f == nil {
 			continue
 		}
 		f.mu.Lock()
-		if !f.closed {
+		if f.opt.Durable && !f.closed {
 			muts = append(muts, f.mutation())
 		}
 		f.mu.Unlock()
@@ -158,19 +154,23 @@ func CursorKey(id string) []byte { return []byte(id) }
 
 // mutation returns the change of state that saves the feed's cursor; f.mu is held.
 func (f *Feed) mutation() store.Mutation {
-	cursor, spans := f.progress()
-	return store.Mutation{Bucket: record.BucketCursors, Key: CursorKey(f.id), Value: appendCursor(nil, cursor, f.sent, spans, f.extra)}
+	at, done := f.progress()
+	c := cursor{at: at, sent: f.sent, done: done, extra: f.extra}
+	return store.Mutation{Bucket: record.BucketCursors, Key: CursorKey(f.id), Value: c.append(nil)}
 }
 
-// progress returns the cursor, below which everything is settled, and what is settled above it; f.mu is held.
-func (f *Feed) progress() (cursor uint64, spans []span) {
-	cursor = f.examined()
-	if f.win.len() == f.held && len(f.extra) == 0 && len(f.skip) == 0 {
+// progress returns the cursor, below which everything is settled but for the extra, and what is settled above it; f.mu is held.
+func (f *Feed) progress() (at uint64, done []past) {
+	at = f.examined()
+	if f.win.len() == f.held && len(f.extra) == 0 && len(f.past) == 0 {
 		if f.held > 0 { // the usual case: nothing is settled but what has left the window
-			cursor = f.win.at(f.win.head).Offset
+			at = f.win.at(f.win.head).Offset
 		}
-		return cursor, nil
+		return at, nil
 	}
+	// Behind the first slot that is not settled, offsets rise. Of what lies between two settled neighbours nothing
+	// is left to do either: it was examined.
+	var spans []span
 	open, run := false, false // an unsettled slot was seen; the last slot was settled
 	for seq := f.win.head; seq < f.win.tail; seq++ {
 		s := f.win.at(seq)
@@ -178,7 +178,7 @@ func (f *Feed) progress() (cursor uint64, spans []span) {
 		case s.extra:
 		case s.state != settled:
 			if !open {
-				cursor, open = s.Offset, true
+				at, open = s.Offset, true
 			}
 			run = false
 		case open && run:
@@ -187,16 +187,20 @@ func (f *Feed) progress() (cursor uint64, spans []span) {
 			spans, run = append(spans, span{s.Offset, s.Offset}), true
 		}
 	}
-	keep := f.skip[:0]
-	for _, sp := range f.skip {
-		if sp.to >= cursor {
-			keep = append(keep, sp)
+	var kept []past
+	for _, p := range f.past {
+		i := 0
+		for i < len(p.spans) && p.spans[i].to < at {
+			i++
+		}
+		if i < len(p.spans) {
+			kept = append(kept, past{p.era, p.spans[i:]})
 		}
 	}
-	if f.skip = keep; len(keep) == 0 {
-		f.skip = nil
+	if f.past = kept; len(spans) > 0 {
+		return at, addPast(kept, f.era, spans...)
 	}
-	return cursor, merge(append(spans, keep...))
+	return at, kept
 }
 
 // lowest is the lowest offset the feed needs; f.mu is held.
@@ -214,74 +218,109 @@ func (f *Feed) load() error {
 	if err != nil || !ok {
 		return err
 	}
-	if f.pos, f.sent, f.skip, f.extra, err = parseCursor(b); err != nil {
+	c, err := parseCursor(b)
+	if err != nil {
 		return fmt.Errorf("feed %q: %w", f.id, err)
 	}
-	f.resent = f.sent
+	f.sent, f.resent, f.past, f.extra = c.sent, c.sent, c.done, c.extra
+	for _, p := range f.past {
+		f.era = max(f.era, p.era)
+	}
+	f.restart(c.at)
 	return nil
+}
+
+// cursor is what is saved of a feed.
+type cursor struct {
+	at, sent uint64
+	done     []past
+	extra    []uint64
 }
 
 const cursorVersion = 1
 
 var errCursor = errors.New("feed: damaged cursor")
 
-// appendCursor encodes: version u8, then uvarints: cursor, highest offset sent, number of settled spans, for each the
-// distance from the end of the one before and the length less one, number of extra offsets, their distances.
-func appendCursor(dst []byte, cursor, sent uint64, spans []span, extra []uint64) []byte {
+// append encodes: version u8, then uvarints: cursor, highest offset sent, number of pasts, for each the era, the number of
+// its spans, and for each span the distance from the end of the one before and the length less one; then the
+// number of extra offsets and the distance of each from the one before.
+func (c *cursor) append(dst []byte) []byte {
 	dst = append(dst, cursorVersion)
-	dst = binary.AppendUvarint(dst, cursor)
-	dst = binary.AppendUvarint(dst, sent)
-	dst = binary.AppendUvarint(dst, uint64(len(spans)))
-	last := uint64(0)
-	for _, s := range spans {
-		dst = binary.AppendUvarint(dst, s.from-last)
-		dst = binary.AppendUvarint(dst, s.to-s.from)
-		last = s.to
+	dst = binary.AppendUvarint(dst, c.at)
+	dst = binary.AppendUvarint(dst, c.sent)
+	dst = binary.AppendUvarint(dst, uint64(len(c.done)))
+	for _, p := range c.done {
+		dst = binary.AppendUvarint(dst, uint64(p.era))
+		dst = binary.AppendUvarint(dst, uint64(len(p.spans)))
+		last := uint64(0)
+		for _, s := range p.spans {
+			dst = binary.AppendUvarint(dst, s.from-last)
+			dst = binary.AppendUvarint(dst, s.to-s.from)
+			last = s.to
+		}
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(extra)))
-	last = 0
-	for _, off := range extra {
+	dst = binary.AppendUvarint(dst, uint64(len(c.extra)))
+	last := uint64(0)
+	for _, off := range c.extra {
 		dst = binary.AppendUvarint(dst, off-last)
 		last = off
 	}
 	return dst
 }
 
-// parseCursor reads what appendCursor wrote.
-func parseCursor(b []byte) (cursor, sent uint64, spans []span, extra []uint64, err error) {
+// parseCursor reads what append wrote, and takes nothing that it would not have written: the feed relies on the order.
+func parseCursor(b []byte) (c cursor, err error) {
 	if len(b) == 0 {
-		return 0, 0, nil, nil, errCursor
+		return cursor{}, errCursor
 	}
 	if b[0] != cursorVersion {
-		return 0, 0, nil, nil, fmt.Errorf("feed: cursor of version %d: %w", b[0], store.ErrVersion)
+		return cursor{}, fmt.Errorf("feed: cursor of version %d: %w", b[0], store.ErrVersion)
 	}
-	b = b[1:]
-	next := func() uint64 {
-		v, n := binary.Uvarint(b)
-		if n <= 0 {
-			err = errCursor
-			return 0
+	r := numbers{b: b[1:]}
+	c.at, c.sent = r.next(), r.next()
+	for n := r.next(); n > 0 && !r.bad; n-- {
+		p := past{era: uint32(r.atMost(math.MaxUint32))}
+		last := uint64(0)
+		for k := r.next(); k > 0 && !r.bad; k-- {
+			s := span{from: r.after(last, len(p.spans) > 0)}
+			s.to = r.after(s.from, false)
+			p.spans, last = append(p.spans, s), s.to
 		}
-		b = b[n:]
-		return v
+		r.bad = r.bad || len(p.spans) == 0
+		c.done = append(c.done, p)
 	}
-	cursor, sent = next(), next()
 	last := uint64(0)
-	for n := next(); n > 0 && err == nil; n-- {
-		s := span{from: last + next()}
-		s.to = s.from + next()
-		spans, last = append(spans, s), s.to
+	for n := r.next(); n > 0 && !r.bad; n-- {
+		last = r.after(last, len(c.extra) > 0)
+		c.extra = append(c.extra, last)
 	}
-	last = 0
-	for n := next(); n > 0 && err == nil; n-- {
-		last += next()
-		extra = append(extra, last)
+	if r.bad || len(r.b) > 0 {
+		return cursor{}, errCursor
 	}
-	if err == nil && len(b) > 0 {
-		err = errCursor
+	return c, nil
+}
+
+// numbers reads uvarints.
+type numbers struct {
+	b   []byte
+	bad bool
+}
+
+func (r *numbers) next() uint64 { return r.atMost(math.MaxUint64) }
+
+func (r *numbers) atMost(limit uint64) uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 || v > limit || n > 1 && r.b[n-1] == 0 { // a last byte of 0 adds nothing: not the shortest form
+		r.bad, r.b = true, nil
+		return 0
 	}
-	if err != nil {
-		return 0, 0, nil, nil, err
-	}
-	return cursor, sent, spans, extra, nil
+	r.b = r.b[n:]
+	return v
+}
+
+// after reads an offset given by its distance from last, which is more than 0 if more.
+func (r *numbers) after(last uint64, more bool) uint64 {
+	d := r.atMost(math.MaxUint64 - last)
+	r.bad = r.bad || more && d == 0
+	return last + d
 }

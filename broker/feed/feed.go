@@ -5,11 +5,12 @@
 // hands every committed group to the feeds that keep up; one that falls behind reads the log at its own
 // pace and changes back when it has caught up. Neither way slows the publishers or another feed.
 //
-// Locks are taken in this order: Hub.saveMu, Hub.mu, Feed.mu. Members are told that something waits for them through
+// Locks are taken in this order: saver.order, Hub.mu, Feed.mu. Members are told that something waits for them through
 // Waker, which must not block and must not call back into the feed.
 package feed
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -17,13 +18,17 @@ import (
 	"github.com/edgemq/edgemq/store"
 )
 
-// Bounds of one feed's window. They bound memory only: what does not fit stays in the log.
-const (
-	maxUnsettled = 4096    // records taken from the log and not settled
-	maxBytes     = 8 << 20 // and their bytes
-	maxSpan      = 1 << 16 // slots, settled ones behind an unsettled one included
-	lowWater     = maxUnsettled / 2
-)
+// bounds of one feed's window, for each member. They bound memory only: what does not fit stays in the log.
+type bounds struct {
+	records int // taken from the log and not settled
+	bytes   int // and their bytes
+	span    int // slots, settled ones behind an unsettled one included
+}
+
+var defaultBounds = bounds{records: 4096, bytes: 8 << 20, span: 1 << 16}
+
+// keepsUp is how many records wait for a member that keeps up, at most.
+const keepsUp = 16
 
 // Filter is one subscription or binding of a feed.
 type Filter struct {
@@ -33,9 +38,9 @@ type Filter struct {
 	ID                uint32 // MQTT 5 Subscription Identifier, 0 for none
 	NoLocal           bool
 	RetainAsPublished bool
-	// Fresh marks a binding that was added while the feed still knew settled ranges ahead of its
-	// position: those ranges say nothing about what only this filter matches.
-	Fresh bool
+	// Era says when Bind added the filter: what the feed had done with before that speaks for the older filters only.
+	// Bind sets it, and it is saved with the filter.
+	Era uint32
 }
 
 // Match says under which subscriptions a record is delivered. It is shared and must not be changed.
@@ -98,14 +103,15 @@ type Feed struct {
 	pos     uint64                          // first offset not examined; while live, nothing below it is pushed
 	epoch   uint64                          // counts rewinds: what was read before one is void
 	win     window
-	waiting int             // items not sent
-	held    int             // items not settled
-	bytes   int             // of the items not settled
-	members []*Member       // never changed in place
+	waiting int // items not sent
+	held    int // items not settled
+	bytes   int // of the items not settled
+	members []*Member
 	joined  uint64          // members so far
 	keys    map[uint64]*key // of Shared feeds, those with unsettled items
-	skip    []span          // settled before the last rewind, not below the cursor
-	extra   []uint64        // unsettled, below the From of the filters that chose them; sorted
+	era     uint32          // the highest that a filter or a past has
+	past    []past          // done with before the feed went back, not below the cursor; never changed in place
+	extra   []uint64        // not settled although past says so; sorted. Below pos they are all in the window
 	sent    uint64          // highest offset ever handed out
 	resent  uint64          // at opening: items up to here may have been sent before
 	reading bool            // a catch-up goroutine runs
@@ -141,6 +147,16 @@ func (f *Feed) Filters() []Filter {
 	return fs
 }
 
+// Filter returns one of the feed's filters.
+func (f *Feed) Filter(filter string) (Filter, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if flt := f.filters[filter]; flt != nil {
+		return *flt, true
+	}
+	return Filter{}, false
+}
+
 // Subscribe adds a filter that holds from flt.From on (Now: from this moment), or replaces the
 // options of one the feed has, which goes on from where it held. It returns where the filter holds from and whether it was there.
 func (f *Feed) Subscribe(flt Filter) (from uint64, existed bool) {
@@ -150,7 +166,7 @@ func (f *Feed) Subscribe(flt Filter) (from uint64, existed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if old := f.filters[flt.Filter]; old != nil {
-		flt.From, flt.Fresh, existed = old.From, old.Fresh, true
+		flt.From, flt.Era, existed = old.From, old.Era, true
 	} else if flt.From == Now {
 		flt.From = h.log.Next()
 	}
@@ -159,8 +175,8 @@ func (f *Feed) Subscribe(flt Filter) (from uint64, existed bool) {
 }
 
 // Bind adds a filter whose records are wanted from flt.From on, however far the feed has come: the feed goes
-// back for them, and its other filters hold from where it was. It reports whether the filter was there,
-// in which case nothing changes. The caller saves the filters and the cursor together (Hub.Save).
+// back for those that no other filter has chosen yet. It reports whether the filter was there,
+// in which case nothing changes. The caller saves the filter and the cursor together (Hub.Save).
 func (f *Feed) Bind(flt Filter) (existed bool) {
 	h := f.hub
 	h.mu.Lock()
@@ -176,8 +192,11 @@ func (f *Feed) Bind(flt Filter) (existed bool) {
 	flt.From = max(flt.From, h.log.First())
 	if examined := f.examined(); flt.From < examined {
 		f.goBack(flt.From, examined)
-		flt.Fresh = len(f.skip) > 0
 	}
+	if len(f.past) > 0 {
+		f.era++
+	}
+	flt.Era = f.era
 	f.setFilter(flt)
 	f.resume()
 	return false
@@ -219,7 +238,7 @@ func (f *Feed) Unsubscribe(filter string) bool {
 		if s.state != waiting {
 			continue
 		}
-		if m := f.match(s.Offset, s.Topic, s.Client); m != nil {
+		if m := f.target(s.Topic).at(s.Offset, f.local(s.Client)); m != nil {
 			s.Match = m
 		} else {
 			f.settle(s)
@@ -259,12 +278,13 @@ func (f *Feed) examined() uint64 {
 	return f.pos
 }
 
-// goBack moves the position back to from. What the present filters chose below examined stays chosen,
-// by name: it becomes extra; items that are already with a member stay there. Hub.mu and f.mu are held.
+// goBack moves the position back to from. What the present filters chose below examined is done with, but for what is in
+// the window: that becomes extra. Of it, items that are already with a member stay there, and the others are read
+// again when the walk comes by. Hub.mu and f.mu are held.
 func (f *Feed) goBack(from, examined uint64) {
 	extra := f.extra[:0:0]
 	for _, off := range f.extra {
-		if off >= examined { // not reached yet by an earlier walk back
+		if off >= examined { // not reached yet by an earlier walk back; the others are in the window
 			extra = append(extra, off)
 		}
 	}
@@ -274,29 +294,14 @@ func (f *Feed) goBack(from, examined uint64) {
 		case sent:
 			s.extra = true
 			extra = append(extra, s.Offset)
-		case waiting: // read again, when the walk comes by
+		case waiting:
 			extra = append(extra, s.Offset)
 			f.drop(s)
 		}
 	}
 	f.win.trim()
 	f.extra = sorted(extra)
-	for _, flt := range f.filters {
-		if flt.From < examined {
-			flt.From = examined
-		}
-	}
-	f.gen++
-	for name := range f.filters {
-		f.hub.invalidate(name)
-	}
-	keep := f.skip[:0]
-	for _, sp := range f.skip {
-		if sp.to >= examined {
-			keep = append(keep, sp)
-		}
-	}
-	f.skip = keep
+	f.past = addPast(f.past, f.era, span{0, examined - 1})
 	f.live = false
 	f.pos = from
 	f.epoch++
@@ -304,18 +309,66 @@ func (f *Feed) goBack(from, examined uint64) {
 	f.touch()
 }
 
-// match returns under which of the feed's filters a record is delivered, nil for none; f.mu is held. It is the slow
-// way, for the rare cases: the dispatcher and the reader keep targets by topic.
-func (f *Feed) match(off uint64, topicID, client uint32) *Match {
-	t := f.target(topicID)
-	if m := t.at(off, client == f.opt.Local && client != 0); m != nil {
-		return m
+// restart puts the feed to where everything below is settled, but for the extra; f.mu is held.
+func (f *Feed) restart(cursor uint64) {
+	f.pos = cursor
+	if len(f.extra) > 0 && f.extra[0] < cursor {
+		f.past = addPast(f.past, f.era, span{0, cursor - 1})
+		f.pos = f.extra[0]
 	}
-	if f.isExtra(off) && t != nil {
-		return t.merge(func(*Filter) bool { return true })
-	}
-	return nil
 }
+
+// choose returns under which filters a record is delivered now, nil for none: no filter wants it, or it is done with, or in the
+// window already. t is the feed's interest in the record's topic. f.mu is held.
+func (f *Feed) choose(t *target, off uint64, local bool) *Match {
+	if len(f.extra) > 0 && f.isExtra(off) {
+		if f.inWindow(off) {
+			return nil
+		}
+		return t.at(off, local)
+	}
+	if len(f.past) > 0 && t.done(f.past, off) {
+		return nil
+	}
+	return t.at(off, local)
+}
+
+// isExtra tells whether off was chosen before the feed went back; f.mu is held.
+func (f *Feed) isExtra(off uint64) bool {
+	_, ok := slices.BinarySearch(f.extra, off)
+	return ok
+}
+
+// inWindow tells whether off is with a member or waits for one; f.mu is held.
+func (f *Feed) inWindow(off uint64) bool {
+	for seq := f.win.head; seq < f.win.tail; seq++ {
+		if s := f.win.at(seq); s.Offset == off && s.state != settled {
+			return true
+		}
+	}
+	return false
+}
+
+// forgetExtra drops the extra that the walk has passed and not found: their records are deleted, or no filter wants
+// them any more. f.mu is held.
+func (f *Feed) forgetExtra() {
+	if len(f.extra) == 0 || f.extra[0] >= f.pos {
+		return
+	}
+	there := make(map[uint64]struct{})
+	for seq := f.win.head; seq < f.win.tail; seq++ {
+		if s := f.win.at(seq); s.state != settled {
+			there[s.Offset] = struct{}{}
+		}
+	}
+	f.extra = slices.DeleteFunc(f.extra, func(off uint64) bool {
+		_, ok := there[off]
+		return off < f.pos && !ok
+	})
+}
+
+// local tells whether the feed's own member published a record.
+func (f *Feed) local(client uint32) bool { return client == f.opt.Local && client != 0 }
 
 // target collects the feed's filters that match a topic, nil if none does; f.mu is held.
 func (f *Feed) target(topicID uint32) *target {

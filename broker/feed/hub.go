@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,18 +16,21 @@ import (
 type Hub struct {
 	log    *store.Store
 	logger *slog.Logger
+	max    bounds // of each feed
 
 	// mu is held by the dispatcher for the length of one group, and by whoever changes who gets
 	// what: a change falls between two groups, never inside one.
 	mu      sync.Mutex
 	index   *topic.Index[*Feed, *Filter]
 	routes  []*route // by topic number; nil or of an older gen: to be made
+	cached  int      // targets in them
 	gen     uint64
 	pos     atomic.Uint64 // first offset not dispatched; written with mu held
 	bytes   int64         // of the records dispatched
 	count   int64         // of them
 	mean    atomic.Int64  // bytes a record
-	touched []*Feed       // feeds with a batch from the group in hand
+	waiters []waiter
+	touched []*Feed // feeds with a batch from the group in hand
 
 	feedsMu sync.Mutex
 	feeds   map[string]*Feed
@@ -40,8 +44,13 @@ type Hub struct {
 // ref is a record of the group in hand, chosen for a feed.
 type ref struct {
 	i int
+	t *target
 	m *Match
 }
+
+// maxCached bounds the memory of routes: a thousand feeds that want everything, times a million topics, would
+// be a thousand million targets.
+const maxCached = 1 << 20
 
 // route says which feeds get the records of one topic.
 type route struct {
@@ -63,6 +72,7 @@ func NewHub(log *store.Store, logger *slog.Logger) *Hub {
 	h := &Hub{
 		log:    log,
 		logger: logger.With("component", "feed"),
+		max:    defaultBounds,
 		index:  &topic.Index[*Feed, *Filter]{},
 		feeds:  map[string]*Feed{},
 	}
@@ -92,9 +102,10 @@ func (h *Hub) Run(ctx context.Context) error {
 func (h *Hub) dispatch(g *store.Group) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	size := 0
 	for i := range g.Entries {
 		e := &g.Entries[i]
-		h.bytes += int64(e.Size())
+		size += e.Size()
 		rt := h.route(e.Topic)
 		if len(rt.targets) == 0 {
 			continue
@@ -114,20 +125,24 @@ func (h *Hub) dispatch(g *store.Group) {
 			if len(f.batch) == 0 {
 				h.touched = append(h.touched, f)
 			}
-			f.batch = append(f.batch, ref{i, m})
+			f.batch = append(f.batch, ref{i, t, m})
 		}
 	}
 	for i, f := range h.touched {
-		f.push(g, f.batch)
+		f.push(g, f.batch, size)
 		clear(f.batch)
 		f.batch = f.batch[:0]
 		h.touched[i] = nil
 	}
 	h.touched = h.touched[:0]
+	h.bytes += int64(size)
 	if h.count += int64(len(g.Entries)); h.count > 0 {
 		h.mean.Store(h.bytes / h.count)
 	}
 	h.pos.Store(max(h.pos.Load(), g.Base+uint64(len(g.Entries))))
+	if len(h.waiters) > 0 {
+		h.wakeWaiters()
+	}
 }
 
 // route returns who gets a topic's records, from the cache if nothing that matters has changed.
@@ -137,6 +152,11 @@ func (h *Hub) route(id uint32) *route {
 	}
 	if rt := h.routes[id]; rt != nil && rt.gen == h.gen {
 		return rt
+	}
+	h.forget(id)
+	if h.cached >= maxCached {
+		clear(h.routes)
+		h.cached = 0
 	}
 	rt := &route{gen: h.gen}
 	byFeed := map[*Feed]*target{}
@@ -153,7 +173,16 @@ func (h *Hub) route(id uint32) *route {
 		t.finish()
 	}
 	h.routes[id] = rt
+	h.cached += len(rt.targets)
 	return rt
+}
+
+// forget drops the route of a topic; mu is held.
+func (h *Hub) forget(id uint32) {
+	if rt := h.routes[id]; rt != nil {
+		h.cached -= len(rt.targets)
+		h.routes[id] = nil
+	}
 }
 
 // invalidate forgets the routes that a change of filter touches; mu is held. A filter without wildcards touches one topic.
@@ -163,7 +192,7 @@ func (h *Hub) invalidate(filter string) {
 		return
 	}
 	if id, ok := h.log.LookupTopic([]byte(filter)); ok && int(id) < len(h.routes) {
-		h.routes[id] = nil
+		h.forget(id)
 	}
 }
 
@@ -189,6 +218,23 @@ func (t *target) at(off uint64, local bool) *Match {
 	})
 }
 
+// holds tells whether some filter holds at off.
+func (t *target) holds(off uint64) bool {
+	return t != nil && (off >= t.from || slices.ContainsFunc(t.filters, func(flt *Filter) bool { return flt.From <= off }))
+}
+
+// done tells whether a record is one that the feed has done with, under some filter that chose it.
+func (t *target) done(ps []past, off uint64) bool {
+	for _, p := range ps {
+		if in(p.spans, off) && t != nil && slices.ContainsFunc(t.filters, func(flt *Filter) bool {
+			return flt.Era <= p.era && flt.From <= off
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
 // merge combines the filters that hold: one copy is sent, at the highest QoS granted, with every
 // Subscription Identifier. [MQTT-3.3.4-2] [MQTT-3.3.4-3]
 func (t *target) merge(holds func(*Filter) bool) *Match {
@@ -209,6 +255,41 @@ func (t *target) merge(holds func(*Filter) bool) *Match {
 	return m
 }
 
+// Reached tells whether everything below off has been dispatched; if not, w, unless it is nil, is woken when it has.
+func (h *Hub) Reached(off uint64, w Waker) bool {
+	if h.pos.Load() >= off {
+		return true
+	}
+	if w == nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.pos.Load() >= off {
+		return true
+	}
+	h.waiters = append(h.waiters, waiter{off, w})
+	return false
+}
+
+// waiter is somebody who waits for the dispatcher to come to an offset.
+type waiter struct {
+	off uint64
+	w   Waker
+}
+
+// wakeWaiters tells those whose offset has come; mu is held.
+func (h *Hub) wakeWaiters() {
+	pos := h.pos.Load()
+	h.waiters = slices.DeleteFunc(h.waiters, func(x waiter) bool {
+		if x.off <= pos {
+			x.w.Wake()
+			return true
+		}
+		return false
+	})
+}
+
 // Open returns the feed with the given id, from its saved cursor if it has one.
 func (h *Hub) Open(id string, o Options, filters ...Filter) (*Feed, error) {
 	f := &Feed{hub: h, id: id, opt: o, filters: map[string]*Filter{}, win: window{head: 1, tail: 1}}
@@ -217,6 +298,7 @@ func (h *Hub) Open(id string, o Options, filters ...Filter) (*Feed, error) {
 	}
 	for _, flt := range filters {
 		f.filters[flt.Filter] = &flt
+		f.era = max(f.era, flt.Era)
 	}
 	h.mu.Lock()
 	f.pos = o.Start
@@ -265,14 +347,14 @@ func (h *Hub) Protect() uint64 {
 	h.feedsMu.Lock()
 	feeds := make([]*Feed, 0, len(h.feeds))
 	for _, f := range h.feeds {
-		if f.opt.Durable {
-			feeds = append(feeds, f)
-		}
+		feeds = append(feeds, f)
 	}
 	h.feedsMu.Unlock()
 	for _, f := range feeds {
 		f.mu.Lock()
-		low = min(low, f.lowest())
+		if f.opt.Durable {
+			low = min(low, f.lowest())
+		}
 		f.mu.Unlock()
 	}
 	return low

@@ -66,8 +66,7 @@ func (m *Member) Leave() {
 		return
 	}
 	m.gone = true
-	// A new slice: catchUp wakes the members of an old one without a lock.
-	f.members = slices.DeleteFunc(slices.Clone(f.members), func(x *Member) bool { return x == m })
+	f.members = slices.DeleteFunc(f.members, func(x *Member) bool { return x == m })
 	if len(f.members) == 0 {
 		f.rest()
 		return
@@ -85,10 +84,11 @@ func (m *Member) Leave() {
 // rest is what a feed does without members: it keeps its cursor and what is settled beyond it, and
 // nothing else. Hub.mu and f.mu are held.
 func (f *Feed) rest() {
-	cursor, spans := f.progress()
+	cursor, done := f.progress()
 	f.unindex()
 	f.live = false
-	f.pos, f.skip = cursor, spans
+	f.past = done
+	f.restart(cursor)
 	f.epoch++
 	f.win.clear()
 	f.waiting, f.held, f.bytes = 0, 0, 0
@@ -148,6 +148,10 @@ func (m *Member) Take(dst []Item, maxItems, maxBytes int) []Item {
 		}
 		s.state = sent
 		f.waiting--
+		if !f.opt.Shared { // no other member will need it; if this one goes, it is read again
+			f.bytes -= size
+			s.Props, s.Payload = nil, nil
+		}
 		if s.key != nil {
 			s.key.sent++
 			s.key.waiting--
@@ -157,9 +161,7 @@ func (m *Member) Take(dst []Item, maxItems, maxBytes int) []Item {
 		f.win.trim()
 		f.touch()
 	}
-	if f.waiting <= lowWater {
-		f.resume()
-	}
+	f.resume()
 	return dst
 }
 
@@ -222,14 +224,28 @@ func (f *Feed) drop(s *slot) {
 
 // full tells whether the window takes no more; f.mu is held.
 func (f *Feed) full() bool {
-	return f.held >= maxUnsettled || f.bytes >= maxBytes || f.win.len() >= maxSpan
+	return f.room() <= 0 || f.roomBytes() <= 0 || f.win.len() >= f.hub.max.span*f.shares()
+}
+
+// shares is the number of members whose windows the feed's own window must fill: one that holds what it has for long must
+// not keep the others waiting.
+func (f *Feed) shares() int { return max(1, len(f.members)) }
+
+// room is how many records, and roomBytes how many bytes, the window takes; f.mu is held.
+func (f *Feed) room() int      { return f.hub.max.records*f.shares() - f.held }
+func (f *Feed) roomBytes() int { return f.hub.max.bytes*f.shares() - f.bytes }
+
+// wake tells the members for whom there is something; f.mu is held.
+func (f *Feed) wake() {
+	for _, m := range f.members {
+		if m.todo.len() > 0 {
+			m.w.Wake()
+		}
+	}
 }
 
 // add puts a record into the window for whichever member is to have it; f.mu is held.
 func (f *Feed) add(r store.Record, m *Match) {
-	if len(f.skip) > 0 && in(f.skip, r.Offset) && !f.onlyFresh(r.Topic) {
-		return // settled before the last rest
-	}
 	s := f.win.push()
 	s.Record, s.Match = r, m
 	f.waiting++
@@ -238,28 +254,55 @@ func (f *Feed) add(r store.Record, m *Match) {
 	f.assign(s)
 }
 
-// onlyFresh tells whether none of the filters that the settled spans speak for matches a topic.
-func (f *Feed) onlyFresh(topicID uint32) bool {
-	t := f.target(topicID)
-	return t != nil && !slices.ContainsFunc(t.filters, func(flt *Filter) bool { return !flt.Fresh })
-}
-
-// push takes what a group has for this feed. When the window is full the feed stops being live:
+// push takes what a group of that size has for this feed. When the window is full the feed stops being live:
 // the rest stays in the log, and a catch-up goroutine reads it once there is room. Hub.mu is held.
-func (f *Feed) push(g *store.Group, batch []ref) {
+func (f *Feed) push(g *store.Group, batch []ref, size int) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
+	own := f.copies(g, batch, size)
 	for _, r := range batch {
+		off := g.Base + uint64(r.i)
 		if f.full() {
 			f.live = false
-			f.pos = g.Base + uint64(r.i)
+			f.pos = off
 			break
 		}
-		f.add(g.Record(r.i), r.m)
+		if len(f.past) > 0 && r.t.done(f.past, off) {
+			continue // it was settled ahead of others, which have been read again since
+		}
+		rec := g.Record(r.i)
+		if own != nil {
+			own, rec.Props = grab(own, rec.Props)
+			own, rec.Payload = grab(own, rec.Payload)
+		}
+		f.add(rec, r.m)
 	}
-	members := f.members
 	f.resume() // an early exit above with a window that emptied since would otherwise never be noticed
-	f.mu.Unlock()
-	for _, m := range members {
-		m.w.Wake()
+	f.wake()
+}
+
+// copies returns memory for the records of a batch that is to be copied, nil if it is not: a record keeps its whole
+// group in memory, which must not happen to many groups for the sake of a few records that nobody takes.
+func (f *Feed) copies(g *store.Group, batch []ref, size int) []byte {
+	if !f.opt.Shared && f.waiting < keepsUp {
+		return nil
 	}
+	share := 0
+	for _, r := range batch {
+		share += g.Entries[r.i].Size()
+	}
+	if share > size/8 {
+		return nil
+	}
+	return make([]byte, 0, share)
+}
+
+// grab copies b to the end of arena, which has room for it.
+func grab(arena, b []byte) (_, own []byte) {
+	if len(b) == 0 {
+		return arena, b
+	}
+	at := len(arena)
+	arena = append(arena, b...)
+	return arena, arena[at:len(arena):len(arena)]
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,8 @@ import (
 
 // ErrNoQueue means that a queue does not exist and may not be created by using it.
 var ErrNoQueue = errors.New("no such queue")
+
+var errBinding = errors.New("feed: damaged binding")
 
 // Queues are the feeds that live for ever: each draws its direct messages and whatever topics it is bound to.
 type Queues struct {
@@ -124,12 +127,14 @@ func (q *Queues) Create(name string) (*Feed, error) {
 // Bind makes a queue draw from every topic that filter matches, from the beginning of the log on; one that it
 // draws from already stays as it is. done is called when that is durable.
 func (q *Queues) Bind(f *Feed, filter string, done store.Completion) error {
-	// The feed goes back, its filters change and its cursor is saved as one: a cursor saved in between
-	// would, after a crash, walk the whole log under the old filters.
+	// The feed goes back, its filters change and both are saved as one: a cursor saved in between would, after a
+	// crash, walk the whole log under the old filters.
 	q.hub.saver.order.Lock()
 	defer q.hub.saver.order.Unlock()
-	f.Bind(Filter{Filter: filter, QoS: 2}) // if it was there, what bound it may still be on its way to the disk
-	return q.saveBindings(f, nil, done)
+	f.Bind(Filter{Filter: filter, QoS: 2})
+	flt, _ := f.Filter(filter) // if it was there, what bound it may still be on its way to the disk
+	put := record.Put(record.BucketBindings, bindingKey(f, filter), appendBinding(flt))
+	return q.hub.saveOrdered([]store.Mutation{put}, done, f)
 }
 
 // Unbind ends a binding and reports whether there was one. done is called when that is durable.
@@ -138,18 +143,7 @@ func (q *Queues) Unbind(f *Feed, filter string, done store.Completion) (bool, er
 	defer q.hub.saver.order.Unlock()
 	existed := f.Unsubscribe(filter)
 	del := record.Delete(record.BucketBindings, bindingKey(f, filter))
-	return existed, q.saveBindings(f, []store.Mutation{del}, done)
-}
-
-// saveBindings saves all bindings with the cursor, since a new one may have moved where the others hold from. saver.order is held.
-func (q *Queues) saveBindings(f *Feed, muts []store.Mutation, done store.Completion) error {
-	for _, flt := range f.Filters() {
-		if flt.Filter == topic.QueuePrefix+f.id[len("q/"):] {
-			continue
-		}
-		muts = append(muts, record.Put(record.BucketBindings, bindingKey(f, flt.Filter), appendBinding(flt)))
-	}
-	return q.hub.saveOrdered(muts, done, f)
+	return existed, q.hub.saveOrdered([]store.Mutation{del}, done, f)
 }
 
 func bindingKey(f *Feed, filter string) []byte {
@@ -159,28 +153,25 @@ func bindingKey(f *Feed, filter string) []byte {
 const (
 	queueVersion   = 1
 	bindingVersion = 1
-	bindingFresh   = 1
 )
 
-// appendBinding encodes: version u8, flags u8 (1: fresh), from uvarint.
+// appendBinding encodes: version u8, from uvarint, era uvarint.
 func appendBinding(flt Filter) []byte {
-	flags := byte(0)
-	if flt.Fresh {
-		flags = bindingFresh
-	}
-	return binary.AppendUvarint([]byte{bindingVersion, flags}, flt.From)
+	b := binary.AppendUvarint([]byte{bindingVersion}, flt.From)
+	return binary.AppendUvarint(b, uint64(flt.Era))
 }
 
 func parseBinding(filter string, b []byte) (Filter, error) {
-	if len(b) < 3 {
-		return Filter{}, errors.New("feed: damaged binding")
+	if len(b) == 0 {
+		return Filter{}, errBinding
 	}
 	if b[0] != bindingVersion {
 		return Filter{}, fmt.Errorf("feed: binding of version %d: %w", b[0], store.ErrVersion)
 	}
-	from, n := binary.Uvarint(b[2:])
-	if n != len(b)-2 {
-		return Filter{}, errors.New("feed: damaged binding")
+	r := numbers{b: b[1:]}
+	flt := Filter{Filter: filter, From: r.next(), QoS: 2, Era: uint32(r.atMost(math.MaxUint32))}
+	if r.bad || len(r.b) > 0 {
+		return Filter{}, errBinding
 	}
-	return Filter{Filter: filter, From: from, QoS: 2, Fresh: b[1]&bindingFresh != 0}, nil
+	return flt, nil
 }

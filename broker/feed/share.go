@@ -96,8 +96,10 @@ func (f *Feed) release(k *key) {
 				f.assign(s)
 			}
 		}
-		k.m.w.Wake()
-		return
+		if k.waiting > 0 {
+			k.m.w.Wake()
+			return
+		}
 	}
 	if k.waiting == 0 {
 		delete(f.keys, k.hash)
@@ -124,9 +126,5 @@ func (f *Feed) rebalance() {
 			f.assign(s)
 		}
 	}
-	for _, m := range f.members {
-		if m.todo.len() > 0 {
-			m.w.Wake()
-		}
-	}
+	f.wake()
 }

@@ -1,6 +1,9 @@
 package feed
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // state of a slot in the window.
 type state uint8
@@ -15,7 +18,7 @@ const (
 type slot struct {
 	Item
 	state state
-	extra bool // chosen before a walk back: says nothing about the cursor
+	extra bool // taken before the feed went back: says nothing about the cursor
 	m     *Member
 	key   *key
 }
@@ -72,6 +75,25 @@ func (w *window) clear() {
 // span is a range of offsets, both ends in it.
 type span struct{ from, to uint64 }
 
+// past is what the filters of an era and of all before it have done with: chosen and settled, or not wanted.
+type past struct {
+	era   uint32
+	spans []span // sorted, apart from each other
+}
+
+// addPast adds spans to what filters up to era have done with. It changes nothing in place.
+func addPast(ps []past, era uint32, spans ...span) []past {
+	out := make([]past, 0, len(ps)+1)
+	for _, p := range ps {
+		if p.era == era {
+			spans = append(slices.Clone(spans), p.spans...)
+		} else {
+			out = append(out, p)
+		}
+	}
+	return append(out, past{era, merge(slices.Clone(spans))})
+}
+
 // in tells whether off lies in one of the sorted spans.
 func in(spans []span, off uint64) bool {
 	i, _ := slices.BinarySearchFunc(spans, off, func(s span, off uint64) int {
@@ -83,14 +105,9 @@ func in(spans []span, off uint64) bool {
 	return i < len(spans) && spans[i].from <= off
 }
 
-// merge sorts spans and joins those that touch.
+// merge sorts spans, in place, and joins those that touch.
 func merge(spans []span) []span {
-	slices.SortFunc(spans, func(a, b span) int {
-		if a.from < b.from {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	out := spans[:0]
 	for _, s := range spans {
 		if n := len(out); n > 0 && s.from <= out[n-1].to+1 {
