@@ -159,10 +159,12 @@ func (c *Conn) frame(f []byte) error {
 		return nil
 	case packet.TypeSubscribe:
 		s, err := packet.ParseSubscribe(v, f)
+		f[0] &^= 8 // 3.1 may set DUP, which mochi refuses
 		c.subscribe, c.hand = s, f
 		return err
 	case packet.TypeUnsubscribe:
 		u, err := packet.ParseUnsubscribe(v, f)
+		f[0] &^= 8
 		c.unsubscribe, c.hand = u, f
 		return err
 	case packet.TypeDisconnect:
@@ -192,6 +194,12 @@ func (c *Conn) connect(f []byte) error {
 		err := &packet.Error{Code: packet.CodeQoSNotSupported, Rule: "MQTT-3.2.2-12", Msg: "Will QoS is not supported"}
 		c.refuse(p, err)
 		return err
+	}
+	if p.Will != nil {
+		if err := c.m.CheckWill(p.Will); err != nil {
+			c.refuse(p, err)
+			return err
+		}
 	}
 	if p.ClientID == "" { // [MQTT-3.1.3-6]
 		p.ClientID, c.assigned = newClientID(), true
@@ -236,6 +244,7 @@ func (c *Conn) disconnect(f []byte) error {
 		}
 		c.link.ExpiryOverride, c.link.HasExpiryOverride = d.SessionExpiry, true
 	}
+	c.link.Graceful = d.Code != packet.CodeDisconnectWithWill
 	c.hand = []byte{byte(packet.TypeDisconnect) << 4, 0}
 	return nil
 }

@@ -83,6 +83,7 @@ func (s *Session) acknowledge(l *Link, answers []answer) {
 	}
 	done.done()
 	l.seqs = done.seqs
+	muts = s.retainedProgress(muts)
 	switch {
 	case len(muts) > 0:
 		// One append: that a delivery is over and the cursor that has gone past it stand or fall together, and a PUBREL goes out
@@ -111,7 +112,7 @@ func (s *Session) received2(a answer, done *settling, muts *[]store.Mutation, ou
 	case fl.stage == sentQoS2 && fl.m != nil:
 		fl.stage = released
 		if s.durable {
-			*muts = append(*muts, s.saveFlight(fl.m.f.ID(), fl))
+			*muts = append(*muts, s.saveFlight(fl.m.key, fl))
 		}
 	}
 	return packet.AppendAck(out, l.Version, packet.TypePubrel, a.id, packet.CodeSuccess, "") // [MQTT-4.3.3-5]
@@ -126,7 +127,7 @@ func (s *Session) finish(fl *flight, done *settling, muts *[]store.Mutation) {
 	}
 	done.add(fl.m, fl.seq)
 	if s.durable && fl.stage != sentQoS1 {
-		if !slices.Contains(done.feeds, fl.m.f) {
+		if fl.m.f != nil && !slices.Contains(done.feeds, fl.m.f) {
 			done.feeds = append(done.feeds, fl.m.f)
 		}
 		*muts = append(*muts, record.Delete(record.BucketInflight, sentKey(s.id, fl.id)))

@@ -39,6 +39,9 @@ func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 		}
 		w.items = m.Take(w.items[:0], min(takeItems, room), min(size, writeBytes))
 		if len(w.items) == 0 {
+			if m.retained != nil {
+				s.finishRetained(l)
+			}
 			continue
 		}
 		if !s.register(l, m, w) {
@@ -58,6 +61,9 @@ func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 			w.void = w.void[:0]
 		}
 		clear(w.items)
+		if m.retained != nil && m.retained.exhausted() {
+			s.finishRetained(l)
+		}
 		start = -1 // there may be more where these came from
 	}
 	return buf
@@ -72,6 +78,11 @@ func (s *Session) turn(l *Link, i int) (m *membership, room, size int) {
 	size = s.m.opt.WindowBytes - s.flights.bytes
 	if s.link != l || i >= len(s.members) || room <= 0 || size <= 0 || l.holding.Load() {
 		return nil, 0, 0
+	}
+	for _, m := range s.members { // first, or an old value would follow a newer one
+		if m.retained != nil && !m.retained.exhausted() {
+			return m, room, size
+		}
 	}
 	s.next++
 	return s.members[s.next%len(s.members)], room, size
@@ -112,7 +123,7 @@ func (s *Session) file(m *membership, it *feed.Item, w *outbox) (id uint16, dup,
 	if it.QoS == 2 {
 		fl.stage = sentQoS2
 	}
-	to, ok, past := s.resend.take(flightKey{m.f.ID(), it.Offset})
+	to, ok, past := s.resend.take(flightKey{m.key, it.Offset})
 	if s.durable {
 		for _, p := range past {
 			if p.stage != sentQoS1 {
@@ -146,7 +157,7 @@ func (s *Session) file(m *membership, it *feed.Item, w *outbox) (id uint16, dup,
 		}
 	}
 	if s.durable && fl.stage == sentQoS2 {
-		w.muts = append(w.muts, s.saveFlight(m.f.ID(), &fl))
+		w.muts = append(w.muts, s.saveFlight(m.key, &fl))
 	}
 	return fl.id, false, false
 }
@@ -183,13 +194,16 @@ func (s *Session) encode(l *Link, m *membership, w *outbox, i int, buf []byte) [
 	it := &w.items[i]
 	o := packet.Outgoing{
 		Dup:             w.dups[i],
-		Retain:          it.Match.RetainAsPublished && it.Flags.Has(record.FlagRetain),
+		Retain:          it.Match.RetainAsPublished && it.Flags.Has(record.FlagRetain), // [MQTT-3.3.1-12] [MQTT-3.3.1-13]
 		QoS:             it.QoS,
 		PacketID:        w.ids[i],
 		Topic:           s.m.log.TopicName(it.Topic),
 		SubscriptionIDs: it.Match.IDs,
 		Props:           it.Props,
 		Payload:         it.Payload,
+	}
+	if m.alone {
+		o.SubscriptionIDs, o.Retain = m.ids, m.rap && it.Flags.Has(record.FlagRetain)
 	}
 	if l.Version == packet.V5 {
 		if it.Flags.Has(record.FlagExpiry) {
@@ -198,7 +212,7 @@ func (s *Session) encode(l *Link, m *membership, w *outbox, i int, buf []byte) [
 			}
 			o.HasExpiry, o.Expiry = true, remaining(it.Expiry, it.Time, w.now)
 		}
-		if m.queue != "" {
+		if m.queue {
 			w.props = appendStamps(append(w.props[:0], it.Props...), it, s.m.log.ClientName(it.Client))
 			o.Props = w.props
 		}

@@ -56,6 +56,8 @@ type Link struct {
 
 	seqs []uint64 // guarded by Session.mu
 
+	// Graceful says that the client said goodbye: its Will is void. [MQTT-3.14.4-3]
+	Graceful bool
 	// ExpiryOverride is the session expiry interval that DISCONNECT set, if HasExpiryOverride.
 	ExpiryOverride    uint32
 	HasExpiryOverride bool

@@ -37,14 +37,20 @@ type Manager struct {
 	log    *store.Store
 	hub    *feed.Hub
 	queues *feed.Queues
+	shares *feed.Shares
 	opt    Options
 	logger *slog.Logger
 
 	mu       sync.Mutex
 	sessions map[string]*Session
 
+	retained retainer
+	orphans  []orphan // until Run
+
 	links   links
 	writers sync.WaitGroup
+
+	due atomic.Int64 // when expire has something to do, ns since 1970
 
 	messagesIn, messagesOut, bytesOut, refused, tooLarge, lost atomic.Int64
 }
@@ -80,13 +86,16 @@ func (s *links) list() []*Link {
 // NewManager loads the sessions that the state holds.
 func NewManager(log *store.Store, hub *feed.Hub, queues *feed.Queues, o Options, logger *slog.Logger) (*Manager, error) {
 	m := &Manager{
-		log: log, hub: hub, queues: queues, opt: o,
+		log: log, hub: hub, queues: queues, shares: feed.NewShares(hub), opt: o,
 		logger:   logger.With("component", "session"),
 		sessions: map[string]*Session{},
 		links:    links{all: map[*Link]struct{}{}},
 	}
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("load sessions: %w", err)
+	}
+	if err := m.retained.load(log); err != nil {
+		return nil, fmt.Errorf("load retained messages: %w", err)
 	}
 	return m, nil
 }
@@ -121,11 +130,13 @@ func (m *Manager) Attach(l *Link) (present bool, err error) {
 	s := m.sessions[c.ClientID]
 	if s != nil {
 		s.mu.Lock()
-		if old := s.link; old != nil {
+		old := s.link
+		if old != nil {
 			s.release()
 			old.Kick(packet.CodeTakenOver, "another connection uses this client id")
 		}
 		over := c.Clean || s.expiry == 0 || s.expired(time.Now())
+		s.willOnReturn(old != nil, over)
 		if over { // [MQTT-3.1.2-4]
 			m.end(s)
 		}
@@ -134,18 +145,24 @@ func (m *Manager) Attach(l *Link) (present bool, err error) {
 			s = nil
 		}
 	}
-	present = s != nil
-	if !present {
-		s = &Session{m: m, id: c.ClientID, durable: expiry > 0, subs: map[string]subscription{}, received: map[uint16]*Link{}}
-		m.sessions[s.id] = s
+	if present = s != nil; !present {
+		s = m.newSession(c.ClientID, expiry > 0)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.link, s.expiry, s.offline = l, expiry, time.Time{}
 	l.session.Store(s)
+	var muts []store.Mutation
 	if s.durable {
-		if err := m.hub.Save([]store.Mutation{s.mutation()}, nil); err != nil {
-			s.link = nil
+		muts = append(muts, s.mutation())
+	}
+	if c.Will != nil {
+		s.will = newWill(c.Will)
+		muts = append(muts, s.will.mutation(s.id))
+	}
+	if len(muts) > 0 {
+		if err := m.hub.Save(muts, nil); err != nil {
+			s.link, s.will = nil, nil
 			m.end(s)
 			return false, fmt.Errorf("save session: %w", err)
 		}
@@ -157,21 +174,37 @@ func (m *Manager) Attach(l *Link) (present bool, err error) {
 // Expiry returns the session expiry interval in force for a link.
 func (m *Manager) Expiry(l *Link) uint32 { return m.expiryOf(l.Connect) }
 
+// newSession enters a new session; mu is held.
+func (m *Manager) newSession(id string, durable bool) *Session {
+	s := &Session{m: m, id: id, durable: durable, subs: map[string]subscription{}, received: map[uint16]*Link{}}
+	m.sessions[id] = s
+	return s
+}
+
 // resume makes the session a member of its feeds again; mu is held.
 func (s *Session) resume() error {
 	if s.own != nil {
-		s.join(s.own, "", 2)
+		s.join(s.own, nil, false)
 	}
 	for _, sub := range s.subs {
 		flt, err := topic.ParseFilter(sub.Filter, s.m.opt.Topics)
-		if err != nil || flt.Kind != topic.QueueAttach {
-			continue
-		}
-		f, err := s.m.queues.Use(flt.Queue)
 		if err != nil {
-			return err
+			continue // the limits were lowered since; the subscription rests
 		}
-		s.join(f, flt.Queue, sub.QoS)
+		switch flt.Kind {
+		case topic.QueueAttach:
+			f, err := s.m.queues.Use(flt.Queue)
+			if err != nil {
+				return err
+			}
+			s.join(f, &sub, true)
+		case topic.Share:
+			s.join(s.shares[sub.Filter], &sub, false)
+		case topic.Plain:
+			if sub.Retained {
+				s.sendRetained(sub, s.m.log.Next())
+			}
+		}
 	}
 	return nil
 }
@@ -207,11 +240,18 @@ func (m *Manager) Detach(l *Link) {
 	if l.HasExpiryOverride {
 		s.expiry = min(l.ExpiryOverride, m.opt.MaxExpiry)
 	}
+	s.willOnClose(l.Graceful)
 	if s.expiry == 0 {
 		m.end(s)
 		return
 	}
 	muts := []store.Mutation{s.mutation(), s.resend.mutation(s.id)}
+	for _, sub := range s.subs {
+		if sub.Retained {
+			muts = append(muts, s.saveSub(sub))
+		}
+	}
+	m.dueAt(s.nextEvent(time.Now()))
 	if err := m.hub.Save(muts, nil, s.own); err != nil && !errors.Is(err, store.ErrFailed) {
 		m.logger.Error("saving a session failed", "client", s.id, "err", err)
 	}
@@ -223,21 +263,26 @@ func (m *Manager) end(s *Session) {
 		delete(m.sessions, s.id)
 	}
 	s.ended = true
+	s.fireWill() // if it is still waiting: [MQTT-3.1.2-8]
+	c := &change{}
+	for filter := range s.shares {
+		s.dropShare(filter, c)
+	}
 	if s.own != nil {
 		s.own.Close()
 	}
 	if s.durable {
-		m.forget(s)
+		m.forget(s, c.muts)
 	}
 }
 
 // forget deletes what the state has of a session.
-func (m *Manager) forget(s *Session) {
-	muts := []store.Mutation{
+func (m *Manager) forget(s *Session, muts []store.Mutation) {
+	muts = append(muts,
 		record.Delete(record.BucketSessions, []byte(s.id)),
 		record.Delete(record.BucketCursors, feed.CursorKey(feedID(s.id))),
 		record.Delete(record.BucketInflight, unackedKey(s.id)),
-	}
+	)
 	s.rxMu.Lock()
 	for id := range s.received {
 		muts = append(muts, record.Delete(record.BucketInflight, receivedKey(s.id, id)))
@@ -256,31 +301,73 @@ func (m *Manager) forget(s *Session) {
 	}
 }
 
-// Run ends sessions whose time is over, until ctx ends.
+// Run ends sessions whose time is over, publishes Wills that are due and forgets retained messages that have expired, until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	m.orphanedWills()
 	for {
+		m.expire(time.Now())
+		m.retained.expire(m, time.Now())
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-tick.C:
-			m.expire(now)
+		case <-tick.C:
 		}
 	}
 }
 
+// expire looks at the sessions without a connection.
 func (m *Manager) expire(now time.Time) {
+	if now.Before(m.nextExpiry()) {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	next := now.Add(time.Hour)
 	for _, s := range m.sessions {
 		s.mu.Lock()
 		if s.expired(now) {
 			m.logger.Info("session expired", "client", s.id)
 			m.end(s)
+		} else if at := s.nextEvent(now); !at.IsZero() && at.Before(next) {
+			next = at
 		}
 		s.mu.Unlock()
 	}
+	m.due.CompareAndSwap(m.due.Load(), next.UnixNano())
+}
+
+// nextExpiry is when expire has something to do.
+func (m *Manager) nextExpiry() time.Time { return time.Unix(0, m.due.Load()) }
+
+// dueAt sees to it that expire runs at a time, if not before.
+func (m *Manager) dueAt(at time.Time) {
+	for {
+		old := m.due.Load()
+		if at.UnixNano() >= old || m.due.CompareAndSwap(old, at.UnixNano()) {
+			return
+		}
+	}
+}
+
+// nextEvent publishes a Will that is due and returns when the session, while it is without a connection, next needs looking at; mu is held.
+func (s *Session) nextEvent(now time.Time) time.Time {
+	if s.link != nil {
+		return time.Time{}
+	}
+	var at time.Time
+	if s.expiry != Never {
+		at = s.offline.Add(time.Duration(s.expiry) * time.Second)
+	}
+	if s.will != nil && !s.will.due.IsZero() {
+		if !now.Before(s.will.due) {
+			s.fireWill()
+		} else if at.IsZero() || s.will.due.Before(at) {
+			at = s.will.due
+		}
+	}
+	return at
 }
 
 // Shutdown ends every connection: what was accepted is first acknowledged, as long as ctx allows.

@@ -17,7 +17,9 @@ const (
 
 // topicRef is what a link knows of a topic it publishes to.
 type topicRef struct {
+	name      string
 	id        uint32
+	queue     bool
 	transient bool // for live subscribers only (store.exclude)
 	code      byte // not 0: publishing to it is refused
 	reason    string
@@ -30,6 +32,7 @@ type ingest struct {
 	bytes   int
 	durable bool
 	muts    []store.Mutation
+	retain  []retain // what muts does to retained messages
 	batch   *batch
 }
 
@@ -98,6 +101,11 @@ func (l *Link) Publish(p *packet.Publish) error {
 		at := len(in.props)
 		in.props = p.AppendStoredProps(in.props)
 		msg.Props = in.props[at:len(in.props):len(in.props)]
+	}
+	if p.Retain && !ref.queue {
+		r := newRetain(ref.name, &msg)
+		in.retain = append(in.retain, r)
+		in.muts = append(in.muts, r.mut)
 	}
 	if p.QoS > 0 {
 		t := packet.TypePuback
@@ -245,19 +253,20 @@ func (l *Link) lookup(name []byte) (*topicRef, error) {
 	if err != nil {
 		return &topicRef{code: codeOf(err), reason: err.Error()}, nil
 	}
+	ref := &topicRef{name: string(n.Topic), queue: n.Kind == topic.Queue}
 	switch {
 	case n.V5, n.Kind == topic.Delayed, n.Kind == topic.QueueNack:
 		return &topicRef{code: packet.CodeTopicInvalid, reason: "this kind of topic is not supported yet"}, nil
-	case n.Kind == topic.Queue:
+	case ref.queue:
 		if _, err := l.m.queues.Use(string(n.Queue)); err != nil {
 			return &topicRef{code: codeOf(err), reason: err.Error()}, nil
 		}
 	}
-	id, err := l.m.log.TopicID(string(n.Topic))
-	if err != nil {
+	if ref.id, err = l.m.log.TopicID(ref.name); err != nil {
 		return nil, fatal(err)
 	}
-	return &topicRef{id: id, transient: l.m.excluded(string(n.Topic))}, nil
+	ref.transient = l.m.excluded(ref.name)
+	return ref, nil
 }
 
 // fatal is the error that ends a connection whose publish cannot be taken at all.
@@ -279,7 +288,7 @@ func (l *Link) Flush() {
 		done = nil
 	}
 	if len(in.msgs) > 0 || done != nil {
-		if err := l.m.log.Append(in.msgs, in.muts, in.durable, done); err != nil {
+		if err := l.m.retained.append(l.m.log, in.msgs, in.muts, in.retain, in.durable, done); err != nil {
 			b.Committed(0, err)
 			done = b
 		}
@@ -289,6 +298,8 @@ func (l *Link) Flush() {
 	}
 	clear(in.msgs)
 	clear(in.muts)
+	clear(in.retain)
+	in.retain = in.retain[:0]
 	in.msgs, in.muts, in.props, in.bytes, in.durable, in.batch = in.msgs[:0], in.muts[:0], in.props[:0], 0, false, nil
 	if cap(in.msgs) <= 4096 && cap(in.props) <= 1<<20 {
 		ingests.Put(in)

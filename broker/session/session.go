@@ -36,6 +36,8 @@ type Session struct {
 	ended   bool
 	subs    map[string]subscription // by filter, as the client wrote it
 	own     *feed.Feed              // of the ordinary subscriptions; nil while there never were any
+	shares  map[string]*feed.Feed   // of the shared ones, by the filter as written
+	will    *will                   // nil if there is none
 	members []*membership
 	next    int // whose turn it is to be asked first
 	flights flights
@@ -54,14 +56,31 @@ type subscription struct {
 	packet.Subscription
 	ID   uint32 // Subscription Identifier, 0 for none
 	From uint64 // of an ordinary one: where it holds from
+	// Retained says that retained messages are still to be sent for it, in the order of their topics, After being the last that is done with.
+	Retained bool
+	After    string
 }
 
-// membership is a session's place in a feed while it is connected.
+// source is where deliveries come from: a place in a feed, or the retained messages of a subscription.
+type source interface {
+	Take(dst []feed.Item, maxItems, maxBytes int) []feed.Item
+	Settle(seqs ...uint64)
+	SetQoS(qos byte)
+	Leave()
+}
+
+// membership is a source of a session while it is connected.
 type membership struct {
-	*feed.Member
-	f     *feed.Feed
-	queue string // "" for the session's own feed
-	qos   byte
+	source
+	key      string     // names the source across connections
+	f        *feed.Feed // nil for retained messages
+	filter   string     // the subscription it serves; "" for the session's own feed
+	queue    bool       // a queue: deliveries carry stamps
+	retained *retainedSource
+	// One subscription of a feed with many members is this member's alone, and so are its identifier and options.
+	alone bool
+	ids   []uint32
+	rap   bool
 }
 
 // ID returns the client id.
@@ -93,7 +112,7 @@ func (s *Session) ownFeed() (*feed.Feed, error) {
 	}
 	s.own = f
 	if s.link != nil {
-		s.join(f, "", 2)
+		s.join(f, nil, false)
 	}
 	return f, nil
 }
@@ -116,11 +135,35 @@ func (s *Session) overrun() {
 	}
 }
 
-// join makes the session a member of a feed; mu is held and a link is there.
-func (s *Session) join(f *feed.Feed, queue string, qos byte) {
-	m := &membership{f: f, queue: queue, qos: qos}
-	m.Member = f.Join(s.link, qos)
+// join makes the session a member of a feed that serves one subscription, sub, or of its own feed if sub is nil; mu is held
+// and a link is there.
+func (s *Session) join(f *feed.Feed, sub *subscription, queue bool) {
+	m := &membership{f: f, key: f.ID(), queue: queue}
+	qos := byte(2)
+	if sub != nil {
+		qos = sub.QoS
+		m.serve(*sub)
+	}
+	m.source = f.Join(s.link, qos)
 	s.members = append(s.members, m)
+}
+
+// serve notes whose subscription the membership serves.
+func (m *membership) serve(sub subscription) {
+	m.filter, m.alone, m.ids, m.rap = sub.Filter, true, nil, sub.RetainAsPublished
+	if sub.ID != 0 {
+		m.ids = []uint32{sub.ID}
+	}
+}
+
+// member returns the membership that serves a subscription with a feed of its own, nil if there is none; mu is held.
+func (s *Session) member(filter string) *membership {
+	for _, m := range s.members {
+		if m.filter == filter && m.retained == nil {
+			return m
+		}
+	}
+	return nil
 }
 
 // leave ends all memberships; mu is held.
@@ -131,7 +174,7 @@ func (s *Session) leave() {
 	s.members = nil
 	for i := range s.flights.slots {
 		if fl := &s.flights.slots[i]; fl.m != nil {
-			s.resend.add(flightKey{fl.m.f.ID(), fl.offset}, resend{fl.id, fl.stage})
+			s.resend.add(flightKey{fl.m.key, fl.offset}, resend{fl.id, fl.stage})
 		}
 	}
 	s.flights.clear()
@@ -141,28 +184,22 @@ func (s *Session) leave() {
 // it returns.
 func (s *Session) Subscribe(l *Link, p *packet.Subscribe) (codes []byte, reason string) {
 	codes = make([]byte, len(p.Filters))
-	wait := newWaiter()
+	c := &change{wait: newWaiter()}
 	s.mu.Lock()
 	if s.link != l {
 		s.mu.Unlock()
 		return nil, ""
 	}
-	var muts []store.Mutation
 	for i, sub := range p.Filters {
-		code, why := s.subscribe(subscription{Subscription: sub, ID: p.SubscriptionID}, &muts, wait)
+		code, err := s.subscribe(subscription{Subscription: sub, ID: p.SubscriptionID}, c)
 		codes[i] = code
-		if why != "" {
-			reason = why
+		if err != nil {
+			codes[i], reason = codeOf(err), err.Error()
 		}
 	}
-	if len(muts) > 0 {
-		wait.add()
-		if err := s.m.hub.Save(muts, wait, s.own); err != nil {
-			wait.Committed(0, err)
-		}
-	}
+	s.commit(c)
 	s.mu.Unlock()
-	if err := wait.wait(); err != nil {
+	if err := c.wait.wait(); err != nil {
 		for i := range codes {
 			if codes[i] < packet.CodeUnspecified {
 				codes[i] = codeOf(err)
@@ -170,30 +207,25 @@ func (s *Session) Subscribe(l *Link, p *packet.Subscribe) (codes []byte, reason 
 		}
 		return codes, err.Error()
 	}
+	l.Wake() // there may be retained messages to send
 	return codes, reason
 }
 
 // Unsubscribe carries out an UNSUBSCRIBE and returns its reason codes.
 func (s *Session) Unsubscribe(l *Link, filters []string) (codes []byte, reason string) {
 	codes = make([]byte, len(filters))
-	wait := newWaiter()
+	c := &change{wait: newWaiter()}
 	s.mu.Lock()
 	if s.link != l {
 		s.mu.Unlock()
 		return nil, ""
 	}
-	var muts []store.Mutation
 	for i, filter := range filters {
-		codes[i] = s.unsubscribe(filter, &muts, wait)
+		codes[i] = s.unsubscribe(filter, c)
 	}
-	if len(muts) > 0 {
-		wait.add()
-		if err := s.m.hub.Save(muts, wait, s.own); err != nil {
-			wait.Committed(0, err)
-		}
-	}
+	s.commit(c)
 	s.mu.Unlock()
-	if err := wait.wait(); err != nil {
+	if err := c.wait.wait(); err != nil {
 		for i := range codes {
 			codes[i] = codeOf(err)
 		}
@@ -202,7 +234,18 @@ func (s *Session) Unsubscribe(l *Link, filters []string) (codes []byte, reason s
 	return codes, ""
 }
 
-// save returns the changes of state that make a subscription durable.
+// commit appends a change, if it changes anything; mu is held.
+func (s *Session) commit(c *change) {
+	if len(c.muts) == 0 {
+		return
+	}
+	c.wait.add()
+	if err := s.m.hub.Save(c.muts, c.wait, append(c.feeds, s.own)...); err != nil {
+		c.wait.Committed(0, err)
+	}
+}
+
+// saveSub returns the change of state that makes a subscription durable.
 func (s *Session) saveSub(sub subscription) store.Mutation {
 	return record.Put(record.BucketSubscriptions, subKey(s.id, sub.Filter), appendSubscription(nil, sub))
 }

@@ -58,9 +58,11 @@ const (
 	subNoLocal         = 1 << 2
 	subRetainPublished = 1 << 3
 	subHandlingShift   = 4
+	subRetained        = 1 << 6
 )
 
-// appendSubscription encodes: version u8, options u8 (as in SUBSCRIBE), subscription id uvarint, from uvarint.
+// appendSubscription encodes: version u8, options u8 (as in SUBSCRIBE; 64: retained messages are still to be sent), subscription id
+// uvarint, from uvarint, and of the retained messages the last topic that is done with.
 func appendSubscription(dst []byte, sub subscription) []byte {
 	o := sub.QoS | sub.RetainHandling<<subHandlingShift
 	if sub.NoLocal {
@@ -69,9 +71,13 @@ func appendSubscription(dst []byte, sub subscription) []byte {
 	if sub.RetainAsPublished {
 		o |= subRetainPublished
 	}
+	if sub.Retained {
+		o |= subRetained
+	}
 	dst = append(dst, subscriptionVersion, o)
 	dst = binary.AppendUvarint(dst, uint64(sub.ID))
-	return binary.AppendUvarint(dst, sub.From)
+	dst = binary.AppendUvarint(dst, sub.From)
+	return append(dst, sub.After...)
 }
 
 func parseSubscription(filter string, b []byte) (subscription, error) {
@@ -87,7 +93,7 @@ func parseSubscription(filter string, b []byte) (subscription, error) {
 		return subscription{}, errDamaged
 	}
 	from, k := binary.Uvarint(b[2+n:])
-	if k <= 0 || 2+n+k != len(b) {
+	if k <= 0 {
 		return subscription{}, errDamaged
 	}
 	return subscription{
@@ -95,7 +101,7 @@ func parseSubscription(filter string, b []byte) (subscription, error) {
 			Filter: filter, QoS: o & subQoS, NoLocal: o&subNoLocal != 0,
 			RetainAsPublished: o&subRetainPublished != 0, RetainHandling: o >> subHandlingShift & 3,
 		},
-		ID: uint32(id), From: from,
+		ID: uint32(id), From: from, Retained: o&subRetained != 0, After: string(b[2+n+k:]),
 	}, nil
 }
 
@@ -228,7 +234,7 @@ func (m *Manager) load() error {
 	var bad error
 	alive := m.lastSign()
 	err := m.log.Range(record.BucketSessions, nil, func(k, v []byte) bool {
-		s := &Session{m: m, id: string(k), durable: true, subs: map[string]subscription{}, received: map[uint16]*Link{}}
+		s := m.newSession(string(k), true)
 		if s.expiry, s.offline, bad = parseSession(v); bad != nil {
 			bad = fmt.Errorf("session of client %q: %w", k, bad)
 			return false
@@ -236,7 +242,6 @@ func (m *Manager) load() error {
 		if s.offline.IsZero() {
 			s.offline = alive
 		}
-		m.sessions[s.id] = s
 		return true
 	})
 	if err = errors.Join(err, bad); err != nil {
@@ -277,7 +282,7 @@ func (m *Manager) load() error {
 			return err
 		}
 	}
-	return nil
+	return m.loadWills(alive)
 }
 
 // reopen opens the own feed of a session that was loaded.
@@ -285,8 +290,17 @@ func (s *Session) reopen() error {
 	var filters []feed.Filter
 	for _, sub := range s.subs {
 		flt, err := topic.ParseFilter(sub.Filter, s.m.opt.Topics)
+		if err == nil && flt.Kind == topic.Share {
+			if s.shares == nil {
+				s.shares = map[string]*feed.Feed{}
+			}
+			if s.shares[sub.Filter], err = s.m.shares.Hold(flt.Group, flt.Filter, true, true); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil || flt.Kind != topic.Plain {
-			continue // a queue's members are found when they connect
+			continue // the limits were lowered since, or a queue, whose feed is there anyway
 		}
 		filters = append(filters, feed.Filter{
 			Filter: sub.Filter, From: sub.From, QoS: sub.QoS, ID: sub.ID, NoLocal: sub.NoLocal, RetainAsPublished: sub.RetainAsPublished,

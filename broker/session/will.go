@@ -1,0 +1,219 @@
+package session
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+// will is what is published for a client whose connection ends without a goodbye. It is in the state from the CONNECT on, so
+// that it is published even if the broker ends first.
+type will struct {
+	topic  string
+	flags  record.Flags
+	expiry uint32
+	delay  uint32 // seconds
+	props  []byte
+	body   []byte
+	due    time.Time // zero while connected
+}
+
+func newWill(w *packet.Will) *will {
+	x := &will{topic: w.Topic, expiry: w.Expiry, delay: w.Delay, props: w.Props, body: w.Payload}
+	x.flags = x.flags.WithQoS(w.QoS)
+	if w.Retain {
+		x.flags |= record.FlagRetain
+	}
+	if w.HasExpiry {
+		x.flags |= record.FlagExpiry
+	}
+	if w.UTF8 {
+		x.flags |= record.FlagUTF8
+	}
+	return x
+}
+
+// CheckWill returns an error if a Will could not be published.
+func (m *Manager) CheckWill(w *packet.Will) error {
+	n, err := topic.ParseName([]byte(w.Topic), m.opt.Topics)
+	if err == nil && (n.V5 || n.Kind != topic.Plain && n.Kind != topic.Queue) {
+		err = &topic.Error{Code: packet.CodeTopicInvalid, Msg: "a Will to this kind of topic is not supported"}
+	}
+	if err == nil && n.Kind == topic.Queue {
+		_, err = m.queues.Use(string(n.Queue))
+	}
+	if err != nil {
+		return &packet.Error{Code: packet.CodeTopicInvalid, Msg: "Will: " + err.Error()}
+	}
+	return nil
+}
+
+// willOnReturn deals with the Will of an earlier connection when its client comes back; over: its session ends with that. mu is held.
+func (s *Session) willOnReturn(taken, over bool) {
+	if s.will == nil {
+		return
+	}
+	if over || taken && s.will.delay == 0 {
+		s.fireWill()
+		return
+	}
+	s.will = nil // in time: [MQTT-3.1.3-9]
+	s.saveWill()
+}
+
+// willOnClose deals with the Will when the connection has ended. mu is held.
+func (s *Session) willOnClose(graceful bool) {
+	if s.will == nil {
+		return
+	}
+	if graceful { // [MQTT-3.1.2-10]
+		s.will = nil
+		s.saveWill()
+		return
+	}
+	delay := min(s.will.delay, s.expiry) // the session's end is the latest: 3.1.3.2.2
+	if delay == 0 {
+		s.fireWill()
+		return
+	}
+	s.will.due = s.offline.Add(time.Duration(delay) * time.Second)
+	s.saveWill()
+}
+
+// saveWill saves the Will or that there is none.
+func (s *Session) saveWill() {
+	mut := record.Delete(record.BucketWills, []byte(s.id))
+	if s.will != nil {
+		mut = s.will.mutation(s.id)
+	}
+	if err := s.m.log.Append(nil, []store.Mutation{mut}, true, nil); err != nil {
+		s.m.logger.Error("saving a Will failed", "client", s.id, "err", err)
+	}
+}
+
+// fireWill publishes the Will, if there is one: stored like any publish, and gone from the state in the same group. mu is held.
+func (s *Session) fireWill() {
+	w := s.will
+	if w == nil {
+		return
+	}
+	s.will = nil
+	if err := s.m.publishWill(s.id, s.durable, w); err != nil {
+		s.m.logger.Error("publishing a Will failed", "client", s.id, "topic", w.topic, "err", err)
+	}
+}
+
+func (m *Manager) publishWill(client string, durable bool, w *will) error {
+	id, err := m.log.ClientID(client, durable)
+	if err != nil {
+		return err
+	}
+	t, err := m.log.TopicID(w.topic)
+	if err != nil {
+		return err
+	}
+	msg := store.Message{Topic: t, Client: id, Flags: w.flags, Expiry: w.expiry, Props: w.props, Payload: w.body}
+	muts := []store.Mutation{record.Delete(record.BucketWills, []byte(client))}
+	var rs []retain
+	if _, queue := topic.QueueOf(w.topic); w.flags.Has(record.FlagRetain) && !queue { // [MQTT-3.1.2-14] [MQTT-3.1.2-15]
+		r := newRetain(w.topic, &msg)
+		rs, muts = append(rs, r), append(muts, r.mut)
+	}
+	return m.retained.append(m.log, []store.Message{msg}, muts, rs, true, nil)
+}
+
+const willVersion = 1
+
+// mutation saves the Will: version u8, flags u16, expiry u32, delay u32, due i64 (ms since 1970, 0 while connected), topic and props, each
+// after its length as uvarint, payload.
+func (w *will) mutation(client string) store.Mutation {
+	b := []byte{willVersion}
+	b = binary.LittleEndian.AppendUint16(b, uint16(w.flags))
+	b = binary.LittleEndian.AppendUint32(b, w.expiry)
+	b = binary.LittleEndian.AppendUint32(b, w.delay)
+	due := int64(0)
+	if !w.due.IsZero() {
+		due = w.due.UnixMilli()
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(due))
+	b = binary.AppendUvarint(b, uint64(len(w.topic)))
+	b = append(b, w.topic...)
+	b = binary.AppendUvarint(b, uint64(len(w.props)))
+	b = append(b, w.props...)
+	return record.Put(record.BucketWills, []byte(client), append(b, w.body...))
+}
+
+func parseWill(b []byte) (*will, error) {
+	b, err := checkVersion(b, willVersion)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < 18 {
+		return nil, errDamaged
+	}
+	w := &will{
+		flags:  record.Flags(binary.LittleEndian.Uint16(b)),
+		expiry: binary.LittleEndian.Uint32(b[2:]),
+		delay:  binary.LittleEndian.Uint32(b[6:]),
+	}
+	if ms := int64(binary.LittleEndian.Uint64(b[10:])); ms != 0 {
+		w.due = time.UnixMilli(ms)
+	}
+	b = b[18:]
+	for _, to := range []func([]byte){func(p []byte) { w.topic = string(p) }, func(p []byte) { w.props = p }} {
+		n, k := binary.Uvarint(b)
+		if k <= 0 || n > uint64(len(b)-k) {
+			return nil, errDamaged
+		}
+		to(append([]byte(nil), b[k:k+int(n)]...))
+		b = b[k+int(n):]
+	}
+	w.body = append([]byte(nil), b...)
+	return w, nil
+}
+
+// loadWills reads the Wills of the state. The connections they belong to ended with the broker, at the latest at its last sign of life.
+func (m *Manager) loadWills(alive time.Time) error {
+	var bad error
+	err := m.log.Range(record.BucketWills, nil, func(k, v []byte) bool {
+		w, perr := parseWill(v)
+		if perr != nil {
+			bad = fmt.Errorf("will of client %q: %w", k, perr)
+			return false
+		}
+		s := m.sessions[string(k)]
+		if s == nil { // a session that ended with its connection
+			m.orphans = append(m.orphans, orphan{string(k), w})
+			return true
+		}
+		if s.will = w; w.due.IsZero() {
+			w.due = alive.Add(time.Duration(min(w.delay, s.expiry)) * time.Second)
+		}
+		return true
+	})
+	if err == nil {
+		err = bad
+	}
+	return err
+}
+
+// orphan is the Will of a client whose session did not outlive the broker.
+type orphan struct {
+	client string
+	will   *will
+}
+
+// orphanedWills publishes the Wills of clients whose sessions ended with the broker.
+func (m *Manager) orphanedWills() {
+	for _, o := range m.orphans {
+		if err := m.publishWill(o.client, false, o.will); err != nil {
+			m.logger.Error("publishing a Will failed", "client", o.client, "topic", o.will.topic, "err", err)
+		}
+	}
+	m.orphans = nil
+}
