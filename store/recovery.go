@@ -151,7 +151,7 @@ func (s *Store) loadTable() error {
 	err := s.state.Range(record.BucketSegments, nil, func(k, v []byte) bool {
 		m, err := segment.ParseMeta(v)
 		if err != nil {
-			bad = fmt.Errorf("table of segments, key %x: %w", k, err)
+			bad = &record.CorruptError{Path: s.opt.path("state.db"), Err: fmt.Errorf("table of segments, key %x: %w", k, err)}
 			return false
 		}
 		g := s.table.add(m)

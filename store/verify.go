@@ -58,14 +58,14 @@ func Verify(o Options) (_ Report, err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	r.state(s)
+	if err := r.journal(s, cp); err != nil { // first, since it may say that segments have been deleted
+		return r, err
+	}
 	uses, err := r.ledger(s, cp)
 	if err != nil {
 		return r, err
 	}
 	r.segments(s, uses)
-	if err := r.journal(s, cp); err != nil {
-		return r, err
-	}
 	return r, r.verdict()
 }
 
