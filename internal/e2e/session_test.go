@@ -25,12 +25,12 @@ func TestMosquittoSessionSurvivesKill(t *testing.T) {
 			base := []string{"-h", host, "-p", port, "-q", "1"}
 			session := append(append([]string{"-c", "-i", "keeper", "-t", "e2e/#"}, base...), v.args...)
 
-			testbroker.Run(t, nil, sub, append(session, "-E")...)
+			testbroker.Exec(t, nil, sub, append(session, "-E")...)
 			want := numbers("message ", 1, 1000)
-			testbroker.Run(t, []byte(strings.Join(want, "\n")+"\n"), pub, append(base, "-l", "-t", "e2e/x")...)
+			testbroker.Exec(t, []byte(strings.Join(want, "\n")+"\n"), pub, append(base, "-l", "-t", "e2e/x")...)
 			p.Kill()
 			p.Restart()
-			got := testbroker.Run(t, nil, sub, append(session, "-C", "1000", "-W", "60")...)
+			got := testbroker.Exec(t, nil, sub, append(session, "-C", "1000", "-W", "60")...)
 			compare(t, lines(got), want)
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -50,6 +51,9 @@ func Start(t testing.TB, o Options) *Process {
 	p.Restart()
 	t.Cleanup(func() {
 		p.Kill()
+		if strings.Contains(p.Log(), "DATA RACE") {
+			t.Error("the race detector found something in the broker")
+		}
 		if t.Failed() {
 			t.Logf("broker's log:\n%s", p.Log())
 		}
@@ -78,13 +82,8 @@ func (p *Process) Restart() {
 // Launch starts the process and does not wait.
 func (p *Process) Launch() {
 	p.t.Helper()
-	// Many brokers run side by side: journal files of the default size would fill the disks of CI machines.
-	args := []string{"serve", "--listen", p.Addr, "--data", p.o.Dir, "--set", "store.journal_file=8MiB"}
-	if p.o.Config != "" {
-		file := filepath.Join(p.t.TempDir(), "edgemq.yaml")
-		if err := os.WriteFile(file, []byte(p.o.Config), 0o644); err != nil {
-			p.t.Fatal(err)
-		}
+	args := []string{"serve", "--listen", p.Addr, "--data", p.o.Dir, "--set", "store.journal_file=" + journalFile}
+	if file := configFile(p.t, p.o); file != "" {
 		args = append(args, "--config", file)
 	}
 	for _, s := range p.o.Set {
@@ -102,6 +101,23 @@ func (p *Process) Launch() {
 		p.err = cmd.Wait()
 		close(gone)
 	}()
+}
+
+// journalFile is the size of journal files in tests. Many brokers run side by side: files of the default size
+// would fill the disks of CI machines.
+const journalFile = "8MiB"
+
+// configFile writes the settings to a file and returns its name, "" if there are none.
+func configFile(t testing.TB, o Options) string {
+	t.Helper()
+	if o.Config == "" {
+		return ""
+	}
+	file := filepath.Join(t.TempDir(), "edgemq.yaml")
+	if err := os.WriteFile(file, []byte(o.Config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // WaitListening waits until the broker accepts connections.
@@ -253,8 +269,8 @@ func Tool(t testing.TB, name string) string {
 	return ""
 }
 
-// Run runs a program to its end and returns its standard output; a failure fails the test.
-func Run(t testing.TB, stdin []byte, name string, args ...string) string {
+// Exec runs a program to its end and returns its standard output; a failure fails the test.
+func Exec(t testing.TB, stdin []byte, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	if stdin != nil {
