@@ -24,7 +24,7 @@ func (j *Journal) Append(buf []byte, g GroupHeader) (Position, error) {
 	if padded(size) > int64(j.MaxGroup()) {
 		return Position{}, fmt.Errorf("%w: %d bytes", ErrTooLarge, size)
 	}
-	if size < HeaderSize || g.RecordsLen < 0 || int64(g.RecordsLen) > size-HeaderSize || g.Count < 0 || g.Count > math.MaxUint32 {
+	if size < HeaderSize || g.RecordsLen < 0 || int64(g.RecordsLen) > size-HeaderSize || g.Count < 0 || uint64(g.Count) > math.MaxUint32 {
 		panic("journal: Append of a buffer that does not match its header")
 	}
 	if j.pos+padded(size) > j.cur.size {

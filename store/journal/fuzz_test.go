@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// golden makes the journal that testdata/v1 holds: 17 groups, two of them large, in two files, of which the
-// second is recycled and has stale groups.
+// golden makes the journal that testdata/v1 holds: 17 groups in two files, of which the first is
+// recycled and has stale groups.
 func golden(t testing.TB, dir string) Position {
 	salt := uint64(0x1122334455667700)
 	defer func(old func() uint64) { newSalt = old }(newSalt)
@@ -25,8 +25,7 @@ func golden(t testing.TB, dir string) Position {
 	o := options(dir)
 	o.FileBytes = 8 * BlockSize
 	j, _, _ := open(t, o, Position{})
-	from := write(t, j, 7, nil)
-	from = write(t, j, 10, nil)
+	from := write(t, j, 10, nil)
 	j.Release(from)
 	write(t, j, 17, nil)
 	j.Close()

@@ -82,8 +82,6 @@ func upTo(first, last uint64) []uint64 {
 	return s
 }
 
-func never(uint64) bool { return false }
-
 func TestReplayAcrossFiles(t *testing.T) {
 	o := options(t.TempDir())
 	j, seqs, _ := open(t, o, Position{})

@@ -145,7 +145,6 @@ func (r *replay) hand(g found) error {
 	if int64(len(r.buf)) < g.size {
 		r.buf = make([]byte, padded(g.size))
 	}
-	b := r.buf[:g.size]
 	sc := newScanner(s.file, s.size, r.buf)
 	h, _, sound, err := sc.groupAt(g.pos, s.life)
 	if err != nil {
@@ -154,7 +153,8 @@ func (r *replay) hand(g found) error {
 	if !sound || h.size() != g.size {
 		return &CorruptError{Path: s.path, Pos: g.pos, Err: errors.New("reads differently the second time")}
 	}
-	if b, err = sc.bytes(g.pos, int(g.size)); err != nil {
+	b, err := sc.bytes(g.pos, int(g.size))
+	if err != nil {
 		return fmt.Errorf("read journal file %s: %w", s.path, err)
 	}
 	mutations := HeaderSize + int(h.records)
