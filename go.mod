@@ -3,6 +3,7 @@ module github.com/edgemq/edgemq
 go 1.26.0
 
 require (
+	github.com/coder/websocket v1.8.15 // indirect
 	github.com/eclipse/paho.golang v0.23.0 // indirect
 	github.com/eclipse/paho.mqtt.golang v1.5.1 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect
