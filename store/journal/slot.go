@@ -86,8 +86,8 @@ func (s *slot) readHeader() error {
 	return nil
 }
 
-// writeHeader begins a life of the slot. It does not sync: whoever syncs a group syncs the header with it, and
-// without a group nothing depends on it.
+// writeHeader begins a life of the slot, durably: a checkpoint may name the file before any group in it has been
+// synced, and replay takes it for damage if the file of the checkpoint is missing.
 func (s *slot) writeHeader(of life) error {
 	h := record.FileHeader{Magic: fileMagic, Version: version, HeaderSize: BlockSize}
 	binary.LittleEndian.PutUint64(h.Fields[:], of.seq)
@@ -96,6 +96,9 @@ func (s *slot) writeHeader(of life) error {
 	block := h.Append(make([]byte, 0, BlockSize))[:BlockSize]
 	if _, err := s.file.WriteAt(block, 0); err != nil {
 		return fmt.Errorf("write header of journal file: %w", err)
+	}
+	if err := s.file.Datasync(); err != nil {
+		return fmt.Errorf("sync header of journal file: %w", err)
 	}
 	s.life, s.hurt = of, false
 	return nil
