@@ -56,11 +56,13 @@ type world struct {
 	clients map[string]*clientWorld
 	protect uint64 // what Options.Protect returns, raised as the test goes
 	lossy   bool   // the disk was full: messages that are not durable may be missing
+	sync    store.SyncMode
 }
 
 type clientWorld struct {
 	appends []*told
 	must    int // all appends up to this number must be there
+	written int // the same after kill -9, which takes back less if Options.Sync is not SyncAlways
 }
 
 func newWorld() *world { return &world{clients: make(map[string]*clientWorld)} }
@@ -78,11 +80,28 @@ func (w *world) client(name string) *clientWorld {
 func (w *world) clone() *world {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := &world{clients: make(map[string]*clientWorld), protect: w.protect, lossy: w.lossy}
+	c := &world{clients: make(map[string]*clientWorld), protect: w.protect, lossy: w.lossy, sync: w.sync}
 	for name, cw := range w.clients {
-		c.clients[name] = &clientWorld{appends: slices.Clone(cw.appends), must: cw.must}
+		c.clients[name] = &clientWorld{slices.Clone(cw.appends), cw.must, cw.written}
 	}
 	return c
+}
+
+// completed notes that a client, or a subscriber, was told of an append.
+func (w *world) completed(c *clientWorld, no int) {
+	c.written = max(c.written, no)
+	if w.sync == store.SyncAlways {
+		c.must = max(c.must, no)
+	}
+}
+
+// killed returns the world after kill -9.
+func (w *world) killed() *world {
+	k := w.clone()
+	for _, c := range k.clients {
+		c.must = c.written
+	}
+	return k
 }
 
 // build makes the messages of a client's append: every client, number and index has its own.
@@ -144,7 +163,7 @@ func (w *world) Protect() uint64 {
 // made and segments deleted.
 func (w *world) options(fs vfs.FS) store.Options {
 	return store.Options{
-		Dir: "/srv/data", FS: fs,
+		Dir: "/srv/data", FS: fs, Sync: w.sync, SyncInterval: time.Second,
 		JournalFileBytes: 64 << 10, CheckpointBytes: 64 << 10, CheckpointInterval: 2 * time.Second,
 		SegmentBytes: 12 << 10, SharedBelow: 6 << 10, TailBytes: 8 << 10, CacheBytes: 256 << 10,
 		RetainBytes: 40 << 10, MinFree: 1, Protect: w.Protect,
@@ -239,7 +258,7 @@ func (c *completion) Committed(base uint64, err error) {
 	c.a.answers++
 	c.a.base, c.a.err = base, err
 	if err == nil && c.a.durable {
-		w.client(c.client).must = max(w.client(c.client).must, c.a.no)
+		w.completed(w.client(c.client), c.a.no)
 	}
 	if c.a.answers == 1 {
 		c.x.waiting.Done()
@@ -263,7 +282,7 @@ func (x *session) follow(ctx context.Context, t *testing.T) {
 				continue
 			}
 			if c := x.w.client(client); c.appends[no-1].durable {
-				c.must = max(c.must, no)
+				x.w.completed(c, no)
 			}
 		}
 	})
@@ -307,9 +326,6 @@ func (w *world) check(s *store.Store, seed uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	first := s.First()
-	if w.protect > 0 && first > w.protect {
-		return fmt.Errorf("retention deleted up to %d, protected from %d", first, w.protect)
-	}
 	from := first
 	if seed%2 == 0 {
 		from = 1
@@ -406,7 +422,7 @@ func (w *world) checkMessages(s *store.Store, name string, f *found, first uint6
 		for i, m := range a.messages {
 			// What may be missing: what retention deleted and what is for live subscribers only.
 			known := a.answers > 0 && a.err == nil
-			may := m.Flags.Has(record.FlagTransient) || known && a.base+uint64(i) < first || w.lossy && !a.durable
+			may := m.Flags.Has(record.FlagTransient) || known && a.base+uint64(i) < w.protect || w.lossy && !a.durable
 			if len(rest) > 0 {
 				if _, no, j, _ := parse(rest[0].Payload); no == a.no && j == i {
 					if err := same(s, name, m, rest[0]); err != nil {
@@ -468,7 +484,7 @@ func (w *world) learn(s *store.Store) error {
 		}
 	}
 	for name, c := range w.clients {
-		c.must = cuts[name]
+		c.must, c.written = cuts[name], cuts[name]
 		// What is not there now will never be: forget it, so that the clients go on from here.
 		for _, a := range c.appends[c.must:] {
 			c.appends[a.no-1] = &told{no: a.no, refused: true}
