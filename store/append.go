@@ -79,6 +79,7 @@ type appender struct {
 	err  error // why nothing is taken any more
 
 	maxEcho int           // bytes
+	taken   atomic.Int64  // bytes of the group that the committer has; changed under mu when it takes one
 	next    atomic.Uint64 // offset; changed under mu
 	wake    chan struct{} // to the committer
 }
@@ -104,6 +105,7 @@ func (a *appender) take(spare *batch) *batch {
 	spare.reset(a.next.Load())
 	spare.echo(b, a.maxEcho)
 	a.open = spare
+	a.taken.Store(int64(b.size()))
 	a.room.Broadcast()
 	return b
 }
@@ -174,11 +176,14 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 	}
 	a := &s.open
 	a.mu.Lock()
-	for a.err == nil && a.open.appends > 0 && a.open.size()+size > min(maxOpen, s.maxGroup) {
+	for a.err == nil && a.open.appends > 0 && a.open.size()+size > min(maxOpen, s.maxGroup) && !s.tight(size) {
 		a.room.Wait()
 	}
-	if a.err != nil {
+	if a.err != nil || s.tight(size) {
 		defer a.mu.Unlock()
+		if a.err == nil {
+			return ErrFull
+		}
 		return a.err
 	}
 	b := a.open
@@ -203,6 +208,18 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 		poke(a.wake) // who finds the group not empty need not: its first append did
 	}
 	return nil
+}
+
+// tight says, while the disk is full, that an append of that size might not be written before there is room, whatever it
+// is. So nobody who was accepted waits for the disk, and nobody blocks in Append until it has room. a.mu is held.
+func (s *Store) tight(size int) bool {
+	full := s.full.Load()
+	if full == 0 {
+		return false
+	}
+	ahead := int64(s.open.open.size()+size) + s.open.taken.Load() + 2*journal.BlockSize
+	return s.journalBytes()+ahead > s.maxJournal || full&fullJournal != 0 && s.fileUsed.Load()+ahead > s.opt.JournalFileBytes ||
+		s.tail.pushed.Load()-s.tail.flushed.Load()+ahead > maxUnflushed
 }
 
 // add encodes messages at the end of the group.

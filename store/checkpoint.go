@@ -52,6 +52,7 @@ func (s *Store) checkpoint(force bool) error {
 	keys := s.state.Freeze()
 	pos, until, journaled := s.position, s.tail.newest(), s.journaled.Load()
 	s.boundary.Unlock()
+	pos.File = min(pos.File, s.durableFile.Load())
 
 	for f.cur != until {
 		if err := s.flushUntil(f.collect(until)); err != nil {

@@ -35,6 +35,7 @@ type committer struct {
 	spare    *batch
 	unsynced time.Time // when the oldest write that is not synced was made; zero if there is none
 	lazy     *time.Timer
+	at       journal.Position // behind the newest group written
 }
 
 // commitLoop runs until stop is closed and the open group is empty, or the store has failed.
@@ -102,6 +103,10 @@ func (s *Store) commit(b *batch, stop <-chan struct{}) error {
 	if waited {
 		s.clearFull(fullJournal)
 	}
+	if at := s.committer.at; pos.File != at.File {
+		s.durableFile.Store(at.File) // the journal syncs a file before it goes on to the next
+	}
+	s.committer.at = pos
 	if c := &s.committer; c.unsynced.IsZero() {
 		c.unsynced = start
 	}
@@ -136,12 +141,15 @@ func (s *Store) publish(b *batch, pos journal.Position) {
 	if len(b.list) > 0 {
 		s.state.Apply(b.list)
 	}
+	written := (len(b.buf) + journal.BlockSize - 1) &^ (journal.BlockSize - 1)
 	if pos.File != s.position.File {
+		s.fileUsed.Store(journal.BlockSize)
 		poke(s.prepare)
 	}
-	s.position = pos
-	written := (len(b.buf) + journal.BlockSize - 1) &^ (journal.BlockSize - 1)
+	s.fileUsed.Add(int64(written))
 	s.journaled.Add(int64(written))
+	s.open.taken.Store(0) // it is counted as written now
+	s.position = pos
 	s.tail.push(g)
 	s.boundary.Unlock()
 
@@ -170,6 +178,7 @@ func (s *Store) syncNow() error {
 	if err := s.journal.Sync(); err != nil {
 		return s.fail(fmt.Errorf("sync journal: %w", err))
 	}
+	s.durableFile.Store(c.at.File)
 	s.count.syncLatency.observe(time.Since(start))
 	s.count.syncs.Add(1)
 	c.unsynced = time.Time{}

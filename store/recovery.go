@@ -126,6 +126,11 @@ func (s *Store) recover() (err error) {
 	s.first.Store(max(cp.First, 1))
 	s.flusher.cur = s.tail.newest()
 	s.position = s.journal.Position()
+	s.committer.at = s.position
+	s.durableFile.Store(cp.JournalFile)
+	if report.Groups > 0 {
+		s.durableFile.Store(s.position.File) // the file was there; a new one begins without groups
+	}
 	// Saved even if nothing was replayed when the journal goes on elsewhere than the checkpoint says.
 	if !ok || report.Groups > 0 || s.position != journalPosition(cp) {
 		if err := s.checkpoint(true); err != nil {

@@ -23,6 +23,7 @@ func (s *Store) setFull(why uint32, err error) {
 			s.count.fulls.Add(1)
 		}
 		s.log.Warn("disk full, durable messages are refused until there is room", "free", s.count.diskFree.Load(), "err", err)
+		s.open.room.Broadcast() // who waits for the committer may be better off with an ErrFull
 	}
 }
 

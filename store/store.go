@@ -55,6 +55,11 @@ type Store struct {
 	position  journal.Position // behind the newest visible group; under boundary
 	journaled atomic.Int64     // bytes of journal written since Open
 	released  atomic.Int64     // of those, covered by a checkpoint
+	fileUsed  atomic.Int64     // bytes of the journal's current file, from Open on
+
+	// durableFile is the newest journal file of which something has been synced. A checkpoint names no newer one: a power
+	// cut could take that back, header and all, and recovery would miss it.
+	durableFile atomic.Uint64
 
 	first            atomic.Uint64
 	sweepBelow       uint32 // lowest segment number that was free at Open
