@@ -1,8 +1,10 @@
 package ledger
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -67,9 +69,16 @@ func (l *Ledger) openTail(index uint64) error {
 		return fmt.Errorf("open ledger file: %w", err)
 	}
 	l.created = true // or left by a process that was killed before it synced the name
-	// The header is written always: a file that was there may be a leftover with a torn one.
-	if _, err := f.WriteAt(appendHeader(nil, index, l.perFile), 0); err != nil {
-		return errors.Join(fmt.Errorf("write ledger header: %w", err), f.Close())
+	// A file that was there may be a leftover with a torn header. A sound one is not written again: the power may go
+	// while the drive is at it, and nobody would have lost it otherwise.
+	header, found := appendHeader(nil, index, l.perFile), make([]byte, headerSize)
+	if _, err := f.ReadAt(found, 0); err != nil && !errors.Is(err, io.EOF) {
+		return errors.Join(fmt.Errorf("read ledger header: %w", err), f.Close())
+	}
+	if !bytes.Equal(found, header) {
+		if _, err := f.WriteAt(header, 0); err != nil {
+			return errors.Join(fmt.Errorf("write ledger header: %w", err), f.Close())
+		}
 	}
 	if l.tail != nil {
 		err = l.tail.Close()
