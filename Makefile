@@ -24,11 +24,11 @@ test:
 check: lint test
 
 format:
-	$(GOFUMPT) -w $$(git ls-files '*.go')
+	$(GOFUMPT) -w .
 
 lint:
-	@out="$$(gofmt -l $$(git ls-files '*.go'))"; [ -z "$$out" ] || { echo "gofmt would change:"; echo "$$out"; exit 1; }
-	@out="$$($(GOFUMPT) -l $$(git ls-files '*.go'))" || exit 1; [ -z "$$out" ] || { echo "make format would change:"; echo "$$out"; exit 1; }
+	@out="$$(gofmt -l .)"; [ -z "$$out" ] || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+	@out="$$($(GOFUMPT) -l .)" || exit 1; [ -z "$$out" ] || { echo "make format would change:"; echo "$$out"; exit 1; }
 	go vet ./...
 	$(STATICCHECK) ./...
 

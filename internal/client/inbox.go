@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // inboxBytes is where a consumer that is too slow begins to slow the connection down.
@@ -90,6 +91,10 @@ func (b *inbox) end(err error) {
 	b.items = kept
 	b.changed()
 }
+
+// reasonPatience is how long a request that failed waits for the connection to say that it has ended, and why:
+// the libraries fail requests first and tell the reason later.
+const reasonPatience = 500 * time.Millisecond
 
 // life is the end of a connection: the first reason counts.
 type life struct {

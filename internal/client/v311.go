@@ -127,10 +127,17 @@ func (c *v311) outcome(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if gone := c.Err(); gone != nil {
-		err = gone
+	return fmt.Errorf("%s: not acknowledged: %w", what, c.why(err))
+}
+
+// why prefers the reason the connection ended for to the words paho has for it.
+func (c *v311) why(err error) error {
+	select {
+	case <-c.done:
+		return c.err
+	case <-time.After(reasonPatience):
+		return err // the connection is there: it was about something else
 	}
-	return fmt.Errorf("%s: not acknowledged: %w", what, err)
 }
 
 func (c *v311) Subscribe(ctx context.Context, s Subscription) error {
@@ -165,10 +172,7 @@ func (c *v311) wait(ctx context.Context, what string, token mqtt.Token) error {
 		return ctx.Err()
 	}
 	if err := token.Error(); err != nil {
-		if gone := c.Err(); gone != nil {
-			err = gone
-		}
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", what, c.why(err))
 	}
 	return nil
 }

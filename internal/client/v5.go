@@ -210,7 +210,7 @@ func (c *v5) gone(err error) error {
 	select { // the connection has ended, and its reason is on the way
 	case <-c.done:
 		return c.err
-	case <-time.After(time.Second):
+	case <-time.After(reasonPatience):
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
 }
