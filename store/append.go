@@ -114,15 +114,25 @@ func (a *appender) take(spare *batch) *batch {
 // are lost, but those that come after are not left without a topic or client. Repeating is harmless: nothing comes between. Echoes
 // alone make no group.
 func (b *batch) echo(before *batch, limit int) {
-	for _, m := range before.list[before.echoes:] {
-		if m.Bucket != record.BucketTopics && m.Bucket != record.BucketClients && m.Bucket != record.BucketMeta {
-			continue
+	named := func(m Mutation) bool {
+		return m.Bucket == record.BucketTopics || m.Bucket == record.BucketClients || m.Bucket == record.BucketMeta
+	}
+	// If there are too many, the newest: the last change of a key must not be undone by an earlier one.
+	list := before.list[before.echoes:]
+	from, size := len(list), 0
+	for from > 0 {
+		if m := list[from-1]; named(m) {
+			if size += record.MutationSize(len(m.Key), len(m.Value)); size > limit {
+				break
+			}
 		}
-		if len(b.muts)+record.MutationSize(len(m.Key), len(m.Value)) > limit {
-			return
+		from--
+	}
+	for _, m := range list[from:] {
+		if named(m) {
+			b.mutate(m)
+			b.echoes++
 		}
-		b.mutate(m)
-		b.echoes++
 	}
 }
 
