@@ -69,13 +69,15 @@ func (l *Ledger) openTail(index uint64) error {
 		return fmt.Errorf("open ledger file: %w", err)
 	}
 	l.created = true // or left by a process that was killed before it synced the name
-	// A file that was there may be a leftover with a torn header. A sound one is not written again: the power may go
-	// while the drive is at it, and nobody would have lost it otherwise.
+	// The header is written, for a file that was there may be a leftover with a torn one; or with one that reads well and is
+	// not on the disk, if a process failed to sync it. Only a header that counts already and is sound stays as it is: the
+	// power may go while the drive is at it, and would cost what was certain.
 	header, found := appendHeader(nil, index, l.perFile), make([]byte, headerSize)
 	if _, err := f.ReadAt(found, 0); err != nil && !errors.Is(err, io.EOF) {
 		return errors.Join(fmt.Errorf("read ledger header: %w", err), f.Close())
 	}
-	if !bytes.Equal(found, header) {
+	counts := max(l.certain[0], index*l.perFile) < min(l.certain[1], (index+1)*l.perFile)
+	if !counts || !bytes.Equal(found, header) {
 		if _, err := f.WriteAt(header, 0); err != nil {
 			return errors.Join(fmt.Errorf("write ledger header: %w", err), f.Close())
 		}

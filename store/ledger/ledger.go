@@ -43,7 +43,8 @@ type CorruptError = record.CorruptError
 type Ledger struct {
 	fsys    vfs.FS
 	dir     string
-	perFile uint64 // entries
+	perFile uint64    // entries
+	certain [2]uint64 // first and next at Open: these entries are on the disk for certain, and the headers before them
 
 	first, next atomic.Uint64
 	damaged     atomic.Uint64
@@ -73,7 +74,7 @@ func open(fsys vfs.FS, dir string, first, next, perFile uint64) (*Ledger, error)
 	if first > next {
 		return nil, fmt.Errorf("open ledger: first offset %d is behind the next one %d", first, next)
 	}
-	l := &Ledger{fsys: fsys, dir: dir, perFile: perFile, synced: true, files: make(map[uint64]*handle)}
+	l := &Ledger{fsys: fsys, dir: dir, perFile: perFile, certain: [2]uint64{first, next}, synced: true, files: make(map[uint64]*handle)}
 	l.first.Store(first)
 	l.next.Store(next)
 	files, err := l.list()
