@@ -96,6 +96,9 @@ func BenchmarkAppend(b *testing.B) {
 			b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-us")
 			b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-us")
 			b.ReportMetric(float64(all[len(all)-1].Microseconds()), "max-us")
+			b.ReportMetric(float64(st.SyncLatency.Quantile(0.5).Microseconds()), "sync-p50-us")
+			b.ReportMetric(float64(st.SyncLatency.Quantile(0.99).Microseconds()), "sync-p99-us")
+			b.ReportMetric(float64(st.CheckpointLatency.Milliseconds()), "checkpoint-ms")
 			b.ReportMetric(rss(), "rss-MiB")
 		})
 	}

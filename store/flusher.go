@@ -77,7 +77,9 @@ type plan struct {
 // slot is what a batch adds to one segment.
 type slot struct {
 	a           *active
-	fresh, full bool  // the segment is new; is sealed after this
+	fresh, full bool // the segment is new; is sealed after this
+	direct      bool // its runs are written from where they are
+	runs        int
 	pos, size   int64 // where in the file, how much
 	start       int64 // where in scratch
 	records     uint64
@@ -309,6 +311,7 @@ func (f *flusher) makePlan(groups []*Group) {
 func (p *plan) endRun(g *Group, began, end, slot int, pos int64) {
 	if began >= 0 {
 		p.runs = append(p.runs, run{buf: g.buf[began:end], slot: slot, pos: pos})
+		p.slots[slot].runs++
 	}
 }
 
@@ -351,34 +354,41 @@ func (p *plan) open(client uint32, e *Entry) {
 	p.slots = append(p.slots, slot{a: &active{seg: g}, fresh: true, pos: segment.HeaderSize})
 }
 
-// write puts the plan on disk: one write for each segment, then the ledger.
+// directBytes is how long the runs of a slot must be on average for them to be written one by one from where they are,
+// rather than be copied together first.
+const directBytes = 8 << 10
+
+// write puts the plan on disk: few writes for each segment, then the ledger.
 func (f *flusher) write() error {
 	p := &f.plan
 	var total int64
 	for i := range p.slots {
-		p.slots[i].start = total
-		total += p.slots[i].size
+		sl := &p.slots[i]
+		// A file must not be closed between two writes: it would be opened again at the length before this plan.
+		sl.direct = sl.runs > 0 && sl.size/int64(sl.runs) >= directBytes && len(p.slots) <= maxWriters
+		if !sl.direct {
+			sl.start = total
+			total += sl.size
+		}
 	}
 	if int64(cap(p.scratch)) < total || cap(p.scratch) > 4*flushBatch {
 		p.scratch = make([]byte, total)
 	}
 	p.scratch = p.scratch[:cap(p.scratch)]
 	for _, r := range p.runs {
-		copy(p.scratch[p.slots[r.slot].start+r.pos:], r.buf)
+		sl := &p.slots[r.slot]
+		if !sl.direct {
+			copy(p.scratch[sl.start+r.pos:], r.buf)
+		} else if err := f.writeAt(sl, r.pos, r.buf); err != nil {
+			return err
+		}
 	}
 	for i := range p.slots {
 		sl := &p.slots[i]
-		if sl.size == 0 {
+		if sl.direct || sl.size == 0 {
 			continue
 		}
-		if err := f.openWriter(sl); err != nil {
-			return err
-		}
-		pos, err := sl.a.w.Append(p.scratch[sl.start : sl.start+sl.size])
-		if err == nil && pos != sl.pos {
-			err = fmt.Errorf("store: segment %s is %d bytes long, not %d", sl.a.w.Path(), pos, sl.pos)
-		}
-		if err != nil {
+		if err := f.writeAt(sl, 0, p.scratch[sl.start:sl.start+sl.size]); err != nil {
 			return err
 		}
 	}
@@ -386,6 +396,18 @@ func (f *flusher) write() error {
 		return fmt.Errorf("append to ledger: %w", err)
 	}
 	return nil
+}
+
+// writeAt writes bytes of a slot, which begin pos bytes behind its start. They come in order.
+func (f *flusher) writeAt(sl *slot, pos int64, b []byte) error {
+	if err := f.openWriter(sl); err != nil {
+		return err
+	}
+	at, err := sl.a.w.Append(b)
+	if err == nil && at != sl.pos+pos {
+		err = fmt.Errorf("store: segment %s is %d bytes long, not %d", sl.a.w.Path(), at, sl.pos+pos)
+	}
+	return err
 }
 
 // openWriter sees to it that the slot's file is open. The file that was idle longest makes room.
