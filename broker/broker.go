@@ -16,6 +16,7 @@ import (
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/broker/session"
 	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/broker/transport"
 	"github.com/edgemq/edgemq/hooks"
 	"github.com/edgemq/edgemq/store"
 )
@@ -108,19 +109,21 @@ func (b *Broker) listen() error {
 			return fmt.Errorf("add hook %s: %w", h.ID(), err)
 		}
 	}
-	co := &conn.Options{
-		ConnectTimeout: o.ConnectTimeout,
-		MaxPacket:      o.MaxPacket,
-		MaxKeepAlive:   o.MaxKeepAlive,
+	co := conn.Options{
+		MaxKeepAlive: o.MaxKeepAlive,
 		Connack: packet.Connack{
 			ReceiveMaximum:    uint16(min(o.ReceiveMaximum, 65535)),
 			MaximumQoS:        maxQoS,
-			MaximumPacketSize: uint32(o.MaxPacket),
 			TopicAliasMaximum: uint16(max(0, o.TopicAliasMaximum)),
 		},
 	}
 	var total atomic.Int64
 	for _, lo := range o.Listeners {
+		def(&lo.Type, transport.TCP)
+		def(&lo.MaxPacket, o.MaxPacket)
+		def(&lo.ConnectTimeout, o.ConnectTimeout)
+		co := co
+		co.MaxPacket, co.Connack.MaximumPacketSize = lo.MaxPacket, uint32(lo.MaxPacket)
 		l := &listener{opt: lo, conn: co, m: b.sessions, total: &total, limit: int64(o.MaxConnections), logger: b.logger.With("component", "listener")}
 		if err := b.server.AddListener(l); err != nil {
 			return err
@@ -170,7 +173,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	}
 	if err == nil {
 		for _, l := range b.listeners {
-			b.logger.Info("listening", "listener", l.opt.Name, "address", l.Address())
+			b.logger.Info("listening", "listener", l.opt.Name, "type", l.opt.Type, "address", l.Address())
 		}
 		select {
 		case <-ctx.Done():

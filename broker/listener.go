@@ -14,30 +14,49 @@ import (
 
 	"github.com/edgemq/edgemq/broker/conn"
 	"github.com/edgemq/edgemq/broker/session"
+	"github.com/edgemq/edgemq/broker/transport"
 )
+
+// acceptor is what a transport.Listener does for us.
+type acceptor interface {
+	Accept() (net.Conn, error)
+	Handshake(raw net.Conn, by time.Time) (net.Conn, error)
+	Addr() string
+	Close() error
+}
 
 // listener is a listeners.Listener whose connections are ours. It differs from mochi's own in that an accept that fails for a
 // while (no file descriptors left) does not end it, and a panic ends one connection and not the process.
 type listener struct {
 	opt    Listener
-	conn   *conn.Options
+	conn   conn.Options
 	m      *session.Manager
 	total  *atomic.Int64 // connections of all listeners
 	limit  int64         // of them; 0 for none
 	logger *slog.Logger
 
-	net     net.Listener
-	open    atomic.Int64
-	closing atomic.Bool
-	wg      sync.WaitGroup
+	net    acceptor
+	open   atomic.Int64
+	wg     sync.WaitGroup // of connections
+	closed chan struct{}
+
+	mu      sync.Mutex
+	closing bool                  // nothing is added to pending any more
+	pending map[net.Conn]struct{} // accepted and not yet a conn.Conn
 }
 
 // Init implements listeners.Listener: it opens the address.
 func (l *listener) Init(*slog.Logger) error {
-	var err error
-	if l.net, err = net.Listen("tcp", l.opt.Address); err != nil {
-		return fmt.Errorf("listener %q: %w", l.opt.Name, err)
+	l.closed, l.pending = make(chan struct{}), map[net.Conn]struct{}{}
+	o := l.opt
+	t, err := transport.Listen(transport.Options{
+		Type: o.Type, Address: o.Address, Mode: o.Mode, TLS: o.TLS, Path: o.Path, Origins: o.Origins,
+		Logger: l.logger.With("listener", o.Name),
+	})
+	if err != nil {
+		return fmt.Errorf("listener %q: %w", o.Name, err)
 	}
+	l.net = t
 	return nil
 }
 
@@ -50,7 +69,7 @@ func (l *listener) Protocol() string { return l.opt.Type }
 // Address implements listeners.Listener.
 func (l *listener) Address() string {
 	if l.net != nil {
-		return l.net.Addr().String()
+		return l.net.Addr()
 	}
 	return l.opt.Address
 }
@@ -60,25 +79,29 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 	wait := time.Duration(0)
 	for {
 		raw, err := l.net.Accept()
-		switch {
-		case err == nil:
-			wait = 0
-		case l.closing.Load() || errors.Is(err, net.ErrClosed):
-			return
-		default:
+		if err != nil {
+			if l.isClosed() || errors.Is(err, net.ErrClosed) {
+				return
+			}
 			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
 			l.logger.Warn("accepting a connection failed, trying again", "listener", l.opt.Name, "err", err, "wait", wait)
-			time.Sleep(wait)
-			continue
+			select {
+			case <-time.After(wait):
+				continue
+			case <-l.closed:
+				return
+			}
 		}
+		wait = 0
 		if l.full() {
 			l.logger.Warn("connection refused, the listener has its maximum", "listener", l.opt.Name, "remote", raw.RemoteAddr())
 			_ = raw.Close()
 			continue
 		}
-		l.wg.Add(1)
-		l.open.Add(1)
-		l.total.Add(1)
+		if !l.begin(raw) {
+			_ = raw.Close()
+			return
+		}
 		go l.serve(raw, establish)
 	}
 }
@@ -87,29 +110,94 @@ func (l *listener) full() bool {
 	return l.opt.MaxConnections > 0 && l.open.Load() >= int64(l.opt.MaxConnections) || l.limit > 0 && l.total.Load() >= l.limit
 }
 
-// serve is the goroutine of one connection: mochi reads from it until its end.
+// begin counts a connection that was accepted, unless the listener is closing.
+func (l *listener) begin(raw net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closing {
+		return false
+	}
+	l.pending[raw] = struct{}{}
+	l.wg.Add(1)
+	l.open.Add(1)
+	l.total.Add(1)
+	return true
+}
+
+func (l *listener) end(raw net.Conn) {
+	l.mu.Lock()
+	if _, panicked := l.pending[raw]; panicked {
+		delete(l.pending, raw)
+		_ = raw.Close()
+	}
+	l.mu.Unlock()
+	l.open.Add(-1)
+	l.total.Add(-1)
+	l.wg.Done()
+}
+
+// serve is the goroutine of one connection: the handshakes of its transport, then mochi reads from it until its end.
 func (l *listener) serve(raw net.Conn, establish listeners.EstablishFn) {
-	c := conn.New(raw, l.m, l.conn)
-	defer l.wg.Done()
-	defer l.total.Add(-1)
-	defer l.open.Add(-1)
-	defer c.Finish()
+	defer l.end(raw)
 	defer func() {
 		if p := recover(); p != nil {
-			l.logger.Error("panic in a connection, which was closed", "remote", raw.RemoteAddr(), "panic", p, "stack", string(debug.Stack()))
+			l.logger.Error("panic in a connection, which was closed", "listener", l.opt.Name, "remote", raw.RemoteAddr(), "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	err := establish(l.opt.Name, c)
+	connectBy := time.Now().Add(l.opt.ConnectTimeout)
+	stream, err := l.net.Handshake(raw, connectBy)
+	c := l.established(raw, stream, err, connectBy)
+	if c == nil {
+		l.logger.Debug("connection ended before it began", "listener", l.opt.Name, "remote", raw.RemoteAddr(), "err", err)
+		return
+	}
+	defer c.Finish()
+	err = establish(l.opt.Name, c)
 	if id := c.ClientID(); id != "" {
 		l.logger.Debug("connection ended", "client", id, "remote", raw.RemoteAddr(), "cause", c.Link().Cause(), "err", err)
 	}
 }
 
-// Close implements listeners.Listener.
+// established makes a Conn of a connection after its handshakes, nil if they failed or the listener is closing. Whoever has
+// closed the listener then either finds the Conn's link with the manager or has closed raw.
+func (l *listener) established(raw, stream net.Conn, err error, connectBy time.Time) *conn.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.pending, raw)
+	if err != nil {
+		return nil
+	}
+	if l.closing {
+		_ = stream.Close()
+		return nil
+	}
+	return conn.New(stream, l.m, &l.conn, connectBy)
+}
+
+func (l *listener) isClosed() bool {
+	select {
+	case <-l.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close implements listeners.Listener. Connections that have not come as far as MQTT are closed.
 func (l *listener) Close(closeClients listeners.CloseFn) {
-	if l.closing.Swap(true) {
+	l.mu.Lock()
+	if l.closing {
+		l.mu.Unlock()
 		return
 	}
-	_ = l.net.Close() // the accept loop ends either way
+	l.closing = true
+	close(l.closed)
+	for raw := range l.pending {
+		_ = raw.Close()
+	}
+	l.mu.Unlock()
+	if l.net != nil {
+		_ = l.net.Close() // the accept loop ends either way
+	}
 	closeClients(l.opt.Name)
 }

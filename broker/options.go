@@ -1,18 +1,28 @@
 package broker
 
 import (
+	"io/fs"
 	"log/slog"
 	"time"
 
+	"github.com/edgemq/edgemq/broker/transport"
 	"github.com/edgemq/edgemq/store"
 )
 
 // Listener is one address that clients connect to.
 type Listener struct {
-	Name           string // of the listener, for logs; unique
-	Type           string // "tcp"
-	Address        string // host:port; port 0 lets the system choose
-	MaxConnections int    // 0 means no limit
+	Name    string // of the listener, for logs; unique
+	Type    string // "tcp", "tls", "ws", "wss" or "unix"; "" means "tcp"
+	Address string // host:port, where port 0 lets the system choose; of "unix" a path
+
+	MaxConnections int           // 0 means no limit
+	MaxPacket      int           // bytes; 0 means Options.MaxPacket
+	ConnectTimeout time.Duration // from accept to CONNECT, with the handshakes of TLS and WebSocket; 0 means Options.ConnectTimeout
+
+	TLS     transport.TLSOptions // "tls" and "wss"
+	Path    string               // "ws" and "wss"; "" means /mqtt
+	Origins []string             // "ws" and "wss": hosts of web pages that may connect besides those of the same host; "*" for all
+	Mode    fs.FileMode          // "unix": permissions of the socket; 0 means 0660
 }
 
 // Queue is a queue that exists from the start, bound to topics.

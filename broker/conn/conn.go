@@ -21,9 +21,8 @@ import (
 
 // Options are the limits of a connection. Every field is set by the broker.
 type Options struct {
-	ConnectTimeout time.Duration // from accept to a complete CONNECT
-	MaxPacket      int           // bytes; announced, and bounds every frame before anything is allocated
-	MaxKeepAlive   uint16        // seconds; 0 leaves the choice to the client
+	MaxPacket    int    // bytes; announced, and bounds every frame before anything is allocated
+	MaxKeepAlive uint16 // seconds; 0 leaves the choice to the client
 	// Connack fills in what is announced to an MQTT 5 client besides what the connection itself knows.
 	Connack packet.Connack
 }
@@ -56,10 +55,10 @@ type Conn struct {
 	reason      string
 }
 
-// New returns the Conn of a connection that has just been accepted.
-func New(raw net.Conn, m *session.Manager, o *Options) *Conn {
+// New returns the Conn of a connection that has just been accepted, whose CONNECT must have come by the given time.
+func New(raw net.Conn, m *session.Manager, o *Options, connectBy time.Time) *Conn {
 	c := &Conn{raw: raw, link: m.NewLink(raw), m: m, opt: o}
-	c.in.init(raw, c.link, time.Now().Add(o.ConnectTimeout))
+	c.in.init(raw, c.link, connectBy)
 	return c
 }
 

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	readBytes = 64 << 10 // of the pooled buffers
-	keepBytes = 4 << 10  // a partial frame up to this size waits in a buffer of its own size
+	readBytes  = 64 << 10 // of the pooled buffers
+	keepBytes  = 4 << 10  // a partial frame up to this size waits in a buffer of its own size
+	aheadBytes = 2 << 10  // of the buffer that waits where one is needed for waiting
 )
 
 // errKeepAlive means that the client was silent for too long.
@@ -24,7 +25,7 @@ var errKeepAlive = errors.New("conn: keep-alive timeout")
 var buffers = sync.Pool{New: func() any { b := make([]byte, readBytes); return &b }}
 
 // input is the socket's reading side: a buffer that is borrowed while there is something in it. A connection that waits
-// for its client holds none.
+// for its client holds none, or where TLS or WebSocket is in between, a small one.
 type input struct {
 	raw  net.Conn
 	sys  syscall.RawConn // nil where the socket cannot be read without a buffer at hand
@@ -33,9 +34,10 @@ type input struct {
 	buf    []byte  // buf[r:w] is what has not been taken
 	pooled *[]byte // where buf is from, if from the pool
 	r, w   int
+	ahead  []byte // without sys: the buffer to wait with
+	more   bool   // without sys: the last read filled what it was given, so that more is likely to be there
 
-	n   int // of the last read
-	err error
+	err error                 // of try
 	try func(fd uintptr) bool // reads once; made once
 
 	interval time.Duration // of silence allowed; 0 for any
@@ -103,10 +105,15 @@ func (in *input) fill(need int) error {
 	}
 }
 
-// setDeadline moves the socket's deadline on, but not at every read: that costs more than the read.
+// setDeadline moves the socket's deadline on, but not at every read of a plain socket: that costs more than the read. TLS
+// and WebSocket can do without it less easily: a read that fails half-way through a frame is the last one.
 func (in *input) setDeadline() error {
 	if in.interval > 0 {
-		if want := in.last.Add(in.interval); want.Sub(in.deadline) > in.interval/8 {
+		slack := in.interval / 8
+		if in.sys == nil {
+			slack = 0
+		}
+		if want := in.last.Add(in.interval); want.Sub(in.deadline) > slack {
 			in.deadline = want
 			if err := in.raw.SetReadDeadline(want); err != nil {
 				return err
@@ -125,7 +132,7 @@ func (in *input) makeRoom(need int) {
 	switch {
 	case len(rest) == 0:
 		in.free()
-	case need <= readBytes && in.pooled != nil:
+	case need <= readBytes && (in.pooled != nil || in.sys == nil):
 		in.w = copy(in.buf, rest)
 		in.r = 0
 	case need > cap(in.buf)-in.r || in.w == len(in.buf):
@@ -161,6 +168,21 @@ func (in *input) borrow() {
 	in.replace(*b, b, in.buf[in.r:in.w])
 }
 
+// wait takes a buffer for a read that may be long in coming: the small one, unless it is too small for what is there or
+// there is likely to be more at once.
+func (in *input) wait() {
+	rest := in.buf[in.r:in.w]
+	switch {
+	case in.more || len(rest) >= aheadBytes:
+		in.borrow()
+	case in.pooled != nil || in.buf == nil:
+		if in.ahead == nil {
+			in.ahead = make([]byte, aheadBytes)
+		}
+		in.replace(in.ahead, nil, rest)
+	}
+}
+
 func (in *input) free() {
 	if in.pooled != nil {
 		buffers.Put(in.pooled)
@@ -171,15 +193,16 @@ func (in *input) free() {
 // read waits for bytes and reads them.
 func (in *input) read() error {
 	if in.sys == nil {
-		in.borrow()
+		in.wait()
 		n, err := in.raw.Read(in.buf[in.w:])
 		in.w += n
+		in.more = in.w == len(in.buf)
 		if n > 0 {
 			return nil
 		}
 		return err
 	}
-	in.n, in.err = 0, nil
+	in.err = nil
 	if err := in.sys.Read(in.try); err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (c *Config) Broker(logger *slog.Logger) broker.Options {
 		Logger:            logger,
 	}
 	for _, l := range c.Listeners {
-		o.Listeners = append(o.Listeners, broker.Listener(l))
+		o.Listeners = append(o.Listeners, l.broker())
 	}
 	for _, q := range c.Queues {
 		o.Queues = append(o.Queues, broker.Queue(q))

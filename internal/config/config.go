@@ -25,14 +25,6 @@ type Config struct {
 	Shutdown  Shutdown
 }
 
-// Listener is one address that clients connect to.
-type Listener struct {
-	Name           string
-	Type           string
-	Address        string
-	MaxConnections int
-}
-
 // Auth says who may connect.
 type Auth struct {
 	Anonymous string // AnonymousLoopback, AnonymousTrue or AnonymousFalse

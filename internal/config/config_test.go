@@ -116,6 +116,11 @@ func load(t *testing.T, yaml string, env []string, set ...Setting) (*Config, err
 	return c, err
 }
 
+// listener is one with the defaults.
+func listener(name, kind, address string) Listener {
+	return Listener{Name: name, Type: kind, Address: address, ClientCert: "require", TLSMin: "1.2", Path: "/mqtt", Origins: []string{}, Mode: "0660"}
+}
+
 func TestAccepted(t *testing.T) {
 	tests := []struct {
 		name string
@@ -152,10 +157,20 @@ func TestAccepted(t *testing.T) {
 			c.Retention.Age, c.Retention.Topics = 30*day, []TopicRetention{{"raw/#", time.Hour}, {"audit/#", 0}}
 		}},
 		{"a listener's defaults", "listeners: [{name: a, address: 'localhost:0'}]", nil, nil, func(c *Config) {
-			c.Listeners = []Listener{{"a", "tcp", "localhost:0", 0}}
+			c.Listeners = []Listener{listener("a", "tcp", "localhost:0")}
 		}},
 		{"from everywhere, if it is said", "listeners: [{name: a, address: ':1883'}]\nauth: {anonymous: true}", nil, nil, func(c *Config) {
-			c.Listeners, c.Auth.Anonymous = []Listener{{"a", "tcp", ":1883", 0}}, AnonymousTrue
+			c.Listeners, c.Auth.Anonymous = []Listener{listener("a", "tcp", ":1883")}, AnonymousTrue
+		}},
+		{"every listener", "listeners:\n" +
+			"- {name: a, type: tls, address: ':8883', cert: c.pem, key: k.pem, client_ca: ca.pem, tls_min: 1.3, max_packet: 64KiB, connect_timeout: 3s}\n" +
+			"- {name: b, type: wss, address: '127.0.0.1:0', cert: c.pem, key: k.pem, path: /a/b, origins: ['*.example.com']}\n" +
+			"- {name: c, type: unix, address: /run/edgemq.sock, mode: '0600'}\n", nil, nil, func(c *Config) {
+			a, b, u := listener("a", "tls", ":8883"), listener("b", "wss", "127.0.0.1:0"), listener("c", "unix", "/run/edgemq.sock")
+			a.Cert, a.Key, a.ClientCA, a.TLSMin, a.MaxPacket, a.ConnectTimeout = "c.pem", "k.pem", "ca.pem", "1.3", 64<<10, 3*time.Second
+			b.Cert, b.Key, b.Path, b.Origins = "c.pem", "k.pem", "/a/b", []string{"*.example.com"}
+			u.Mode = "0600"
+			c.Listeners = []Listener{a, b, u}
 		}},
 		{"an alias", "retention: {age: &a 1h, topics: [{filter: x, age: *a}]}", nil, nil, func(c *Config) {
 			c.Retention.Age, c.Retention.Topics = time.Hour, []TopicRetention{{"x", time.Hour}}
@@ -218,9 +233,16 @@ func TestRefused(t *testing.T) {
 		{"not YAML", "data: [\n", nil, nil, "my.yaml: line 1: did not find expected node content"},
 		{"not settings", "hello\n", nil, nil, `my.yaml:1: this is not a list of settings like "data: ./data"`},
 		{"no listeners", "listeners: []\n", nil, nil, "my.yaml:1: listeners: there must be at least 1"},
-		{"a listener's type", "listeners:\n- {name: a, address: 'localhost:1', type: udp}\n", nil, nil, `my.yaml:2: listeners[0].type: "udp" is not possible: it must be tcp`},
+		{"a listener's type", "listeners:\n- {name: a, address: 'localhost:1', type: udp}\n", nil, nil, `my.yaml:2: listeners[0].type: "udp" is not possible: it must be tcp, tls, ws, wss or unix`},
 		{"a listener without address", "listeners:\n- {name: a}\n", nil, nil, "my.yaml:2: listeners[0]: address is missing: it must be host:port, as in 127.0.0.1:1883"},
 		{"an impossible port", "listeners:\n- name: a\n  address: localhost:70000\n", nil, nil, `my.yaml:3: listeners[0].address: "localhost:70000" is not possible: port "70000" is not from 0 to 65535; it must be host:port, as in 127.0.0.1:1883`},
+		{"a listener without certificate", "listeners:\n- {name: a, type: tls, address: 'localhost:1', cert: x}\n", nil, nil, "my.yaml:2: listeners[0]: a listener of type tls needs cert and key"},
+		{"a certificate for nothing", "listeners:\n- name: a\n  address: localhost:1\n  cert: x\n", nil, nil, "my.yaml:4: listeners[0].cert: a listener of type tcp has none: it is for tls and wss"},
+		{"a path for nothing", "listeners: [{name: a, type: unix, address: x, path: /a}]\n", nil, nil, "my.yaml:1: listeners[0].path: a listener of type unix has none: it is for ws and wss"},
+		{"no path", "listeners: [{name: a, type: ws, address: 'localhost:1', path: mqtt}]\n", nil, nil, `my.yaml:1: listeners[0].path: "mqtt" is not possible: that is not a path; it must be a path, as in /mqtt`},
+		{"no mode", "listeners: [{name: a, type: unix, address: x, mode: 0660}]\n", nil, nil, `my.yaml:1: listeners[0].mode: "432" is not possible: these are not permissions; it must be octal permissions in quotes, as in '0660'`},
+		{"a listener's packets", "listeners: [{name: a, address: 'localhost:1', max_packet: 100MiB}]\n", nil, nil, "my.yaml:1: listeners[0].max_packet: 100MiB is more than half of store.journal_file (64MiB)"},
+		{"certificates that are only requested", "listeners: [{name: a, type: tls, address: ':1', cert: x, key: x, client_ca: x, client_cert: request}]\n", nil, nil, "my.yaml:1: listeners[0].address: :1 can be reached from other machines, and anybody there could connect without a password: set auth.anonymous to true if that is meant, or listen on 127.0.0.1"},
 		{"a name twice", "queues:\n- name: a\n- name: b\n- name: a\n", nil, nil, `my.yaml:4: queues[2].name: "a" is taken by [0]`},
 		{"a queue's name", "queues: [{name: a b}]\n", nil, nil, `my.yaml:1: queues[0].name: "a b" is not possible: that is not a queue name; it must be 1 to 128 of A-Z a-z 0-9 _ . -`},
 		{"a queue's topics", "queues:\n- name: a\n  topics:\n  - x/#\n  - a/#/b\n", nil, nil, `my.yaml:5: queues[0].topics[1]: "a/#/b" is not possible: # must be a level of its own and the last one`},

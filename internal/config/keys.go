@@ -26,7 +26,7 @@ var keys = []key{
 		"listeners", "[{name: tcp, type: tcp, address: '127.0.0.1:1883'}]",
 		list[Listener]{keys: listenerKeys, atLeast: 1, unique: "name"},
 		func(c *Config) any { return &c.Listeners },
-		"Where clients connect. An address other machines can reach needs auth.anonymous: true.",
+		"Where clients connect. An address other machines can reach needs auth.anonymous: true, or certificates of clients.",
 	},
 	{
 		"data", "./data",
@@ -264,19 +264,12 @@ var keys = []key{
 // maxExpiry is the longest a Session Expiry Interval can say; one second more means for ever.
 const maxExpiry = (1<<32 - 2) * time.Second
 
-var listenerKeys = []itemKey[Listener]{
-	{"name", "", text{want: "letters, digits, - and _", check: checkName}, func(l *Listener) any { return &l.Name }, "for logs and metrics"},
-	{"type", "tcp", words{"tcp"}, func(l *Listener) any { return &l.Type }, "tcp"},
-	{"address", "", text{want: "host:port, as in 127.0.0.1:1883", check: checkAddress}, func(l *Listener) any { return &l.Address }, "host:port; port 0 takes a free one"},
-	{"max_connections", "0", number{0, 10_000_000}, func(l *Listener) any { return &l.MaxConnections }, "0: no limit of its own"},
-}
-
 var topicRetentionKeys = []itemKey[TopicRetention]{
-	{"filter", "", text{want: "a topic filter, as in sensors/+/raw", check: checkFilter}, func(r *TopicRetention) any { return &r.Filter }, "topic filter"},
-	{"age", "", span{0, 100 * 365 * day}, func(r *TopicRetention) any { return &r.Age }, "0: kept"},
+	{"filter", "", text{want: "a topic filter, as in sensors/+/raw", check: checkFilter}, func(r *TopicRetention) any { return &r.Filter }, "topic filter", nil},
+	{"age", "", span{0, 100 * 365 * day}, func(r *TopicRetention) any { return &r.Age }, "0: kept", nil},
 }
 
 var queueKeys = []itemKey[Queue]{
-	{"name", "", text{want: "1 to 128 of A-Z a-z 0-9 _ . -", check: checkQueueName}, func(q *Queue) any { return &q.Name }, "clients use $queue/<name>"},
-	{"topics", "[]", texts{want: "topic filters", check: checkFilter}, func(q *Queue) any { return &q.Topics }, "topic filters bound to it"},
+	{"name", "", text{want: "1 to 128 of A-Z a-z 0-9 _ . -", check: checkQueueName}, func(q *Queue) any { return &q.Name }, "clients use $queue/<name>", nil},
+	{"topics", "[]", texts{want: "topic filters", check: checkFilter}, func(q *Queue) any { return &q.Topics }, "topic filters bound to it", nil},
 }

@@ -15,6 +15,17 @@ type itemKey[T any] struct {
 	rule  rule
 	field func(*T) any
 	doc   string
+	only  []string // the types of items that have it; nil is all. It is written only where it is not the default
+}
+
+// isDefault reports whether the item has the key's default.
+func (k itemKey[T]) isDefault(item *T) bool {
+	if k.def == "" {
+		return false
+	}
+	var def T
+	k.rule.set(k.field(&def), fromYAML(k.def))
+	return k.rule.text(k.field(item)) == k.rule.text(k.field(&def))
 }
 
 // list is a list of sections.
@@ -44,7 +55,7 @@ func (l list[T]) doc() []string {
 		switch {
 		case k.def == "":
 			line += " (needed)"
-		case k.def != "[]":
+		case k.def != "[]" && k.def != "''":
 			line += " (default " + k.def + ")"
 		}
 		out = append(out, line)
@@ -130,6 +141,9 @@ func (l list[T]) text(dst any) string {
 	var b strings.Builder
 	for i := range items {
 		for j, k := range l.keys {
+			if len(k.only) > 0 && k.isDefault(&items[i]) {
+				continue
+			}
 			lead := "\n  "
 			if j == 0 {
 				lead = "\n- "

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -191,31 +190,15 @@ func (l *loader) cross(c *Config) {
 	if c.Auth.Anonymous == AnonymousFalse {
 		l.problem("auth.anonymous", "auth.anonymous", "false means that nobody could connect, since this version knows no passwords yet: set it to loopback or true")
 	}
-	for i, listener := range c.Listeners {
-		if c.Auth.Anonymous == AnonymousLoopback && !loopback(listener.Address) {
-			l.problem("listeners", fmt.Sprintf("listeners[%d].address", i), fmt.Sprintf(
-				"%s can be reached from other machines, and anybody there could connect without a password: "+
-					"set auth.anonymous to true if that is meant, or listen on 127.0.0.1", listener.Address))
-		}
-	}
-	// A group of the journal must hold the largest packet, and the store keeps some room for the rest of the group.
-	if c.Limits.MaxPacket > c.Store.JournalFile/2 {
-		l.problem("limits.max_packet", "limits.max_packet", fmt.Sprintf("%s is more than half of store.journal_file (%s)",
-			formatSize(c.Limits.MaxPacket), formatSize(c.Store.JournalFile)))
-	}
+	l.listeners(c)
+	l.maxPacket("limits.max_packet", "limits.max_packet", c.Limits.MaxPacket, c)
 }
 
-// loopback reports whether only this machine can reach the address.
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
+// maxPacket checks a packet size: a group of the journal must hold it, and the store keeps some room for the rest of the group.
+func (l *loader) maxPacket(key, path string, bytes int64, c *Config) {
+	if bytes > c.Store.JournalFile/2 {
+		l.problem(key, path, fmt.Sprintf("%s is more than half of store.journal_file (%s)", formatSize(bytes), formatSize(c.Store.JournalFile)))
 	}
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }
 
 func keyNames() []string {

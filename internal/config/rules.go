@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"regexp"
 	"strconv"
 	"strings"
@@ -345,17 +344,6 @@ func checkName(s string) error {
 func checkQueueName(s string) error {
 	if !topic.ValidQueue(s) {
 		return errors.New("that is not a queue name")
-	}
-	return nil
-}
-
-func checkAddress(s string) error {
-	_, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return errors.New("that is not an address")
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return fmt.Errorf("port %q is not from 0 to 65535", port)
 	}
 	return nil
 }

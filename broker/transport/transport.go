@@ -1,0 +1,151 @@
+// Package transport opens the addresses that clients connect to and makes of what is accepted a plain stream of MQTT
+// bytes: a TCP or unix socket as it is, or through TLS, WebSocket, or both. It knows nothing of MQTT but the names of its
+// subprotocols.
+//
+// Accept is quick and Handshake need not be: a peer that stalls in a handshake has a goroutine of its own to stall.
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// The types of listeners.
+const (
+	TCP  = "tcp"
+	TLS  = "tls"
+	WS   = "ws"
+	WSS  = "wss"
+	Unix = "unix"
+)
+
+// Options say what to listen on. Every zero is a default.
+type Options struct {
+	Type    string // TCP, TLS, WS, WSS or Unix; "" means TCP
+	Address string // host:port, of Unix the path of the socket
+
+	Mode fs.FileMode // Unix: permissions of the socket; 0 means 0660
+
+	TLS TLSOptions // TLS and WSS
+
+	Path    string   // WS and WSS: where clients are upgraded; "" means /mqtt
+	Origins []string // WS and WSS: hosts of web pages that may connect, "*" for all; a page of the same host always may
+
+	Logger *slog.Logger // nil discards
+}
+
+// secure and web tell what a connection goes through.
+func (o *Options) secure() bool { return o.Type == TLS || o.Type == WSS }
+func (o *Options) web() bool    { return o.Type == WS || o.Type == WSS }
+
+// Listener is an open address.
+type Listener struct {
+	opt     Options
+	net     net.Listener
+	certs   *certificates // nil without TLS
+	path    *socketPath   // nil unless Unix
+	closing atomic.Bool
+}
+
+// Listen opens the address.
+func Listen(o Options) (*Listener, error) {
+	if o.Type == "" {
+		o.Type = TCP
+	}
+	if o.Mode == 0 {
+		o.Mode = 0o660
+	}
+	if o.Path == "" {
+		o.Path = "/mqtt"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	l := &Listener{opt: o}
+	var err error
+	if o.secure() {
+		if l.certs, err = loadCertificates(o.TLS, o.web(), o.Logger); err != nil {
+			return nil, err
+		}
+	}
+	switch o.Type {
+	case TCP, TLS, WS, WSS:
+		l.net, err = net.Listen("tcp", o.Address)
+	case Unix:
+		l.net, l.path, err = listenUnix(o.Address, o.Mode)
+	default:
+		err = fmt.Errorf("type %q is not tcp, tls, ws, wss or unix", o.Type)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Addr returns the address, with the port that the system chose.
+func (l *Listener) Addr() string {
+	if l.path != nil {
+		return l.path.name
+	}
+	return l.net.Addr().String()
+}
+
+// Accept waits for the next connection, which is to go through Handshake.
+func (l *Listener) Accept() (net.Conn, error) { return l.net.Accept() }
+
+// Handshake does what comes before the first byte of MQTT, which must be over at the given time. It leaves a read
+// deadline of that time on the connection. If it fails it closes raw.
+func (l *Listener) Handshake(raw net.Conn, by time.Time) (net.Conn, error) {
+	if !l.opt.secure() && !l.opt.web() {
+		_ = raw.SetReadDeadline(by) // an error shows in the read that follows
+		return raw, nil
+	}
+	s := &socket{Conn: raw}
+	out := &stream{Conn: s, socket: s}
+	if err := l.handshake(out, by); err != nil {
+		return nil, errors.Join(err, ignoreClosed(out.Close()))
+	}
+	s.limitWrites(time.Time{})
+	return out, nil
+}
+
+func (l *Listener) handshake(out *stream, by time.Time) error {
+	_ = out.SetDeadline(by)
+	if l.certs != nil {
+		conn, err := l.certs.handshake(out.Conn)
+		if err != nil {
+			return fmt.Errorf("TLS handshake: %w", err)
+		}
+		out.Conn = conn
+	}
+	if l.opt.web() {
+		conn, err := l.upgrade(out.Conn)
+		if err != nil {
+			return fmt.Errorf("WebSocket handshake: %w", err)
+		}
+		out.Conn = conn
+	}
+	return nil
+}
+
+// Close ends accepting. Connections live on; a WebSocket that is closed from now on says that the server goes away.
+func (l *Listener) Close() error {
+	l.closing.Store(true)
+	err := l.net.Close()
+	if l.path != nil {
+		l.path.remove()
+	}
+	return err
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
