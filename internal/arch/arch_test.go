@@ -36,14 +36,14 @@ func packages(t *testing.T) []pkg {
 	}
 }
 
-// layers are listed from the top. A package may import packages of lower layers, and of its own layer
-// only where it is named below in peers.
+// layers are listed from the top. A package may import packages of lower layers only.
 var layers = [][]string{
 	{"cmd/edgemq"},
 	{"internal/config"},
 	{"broker"},
 	{"hooks", "broker/admin"},
-	{"broker/session", "broker/conn"},
+	{"broker/conn"},
+	{"broker/session"},
 	{"broker/feed"},
 	{"broker/topic", "broker/packet"},
 	{"store"},
@@ -55,12 +55,6 @@ var layers = [][]string{
 // outside are packages that no part of the broker may need: tools, clients, tests.
 var outside = []string{"internal/client", "internal/testbroker", "internal/e2e", "internal/arch", "internal/bench", "sdk", "examples"}
 
-// peers may import each other although they are in one layer: the first the second.
-var peers = [][2]string{
-	{"broker/session", "broker/conn"},
-	{"broker/topic", "broker/packet"},
-}
-
 // homes says where the libraries with a large face may be imported: anywhere else, and a change of library
 // is a change of everything.
 var homes = map[string][]string{
@@ -70,7 +64,7 @@ var homes = map[string][]string{
 	"github.com/eclipse/paho.mqtt.golang": {"internal/client", "sdk"},
 	"go.etcd.io/bbolt":                    {"store/state"},
 	"github.com/mochi-mqtt/server/v2":     {"hooks", "broker", "broker/session", "broker/conn"},
-	"github.com/gorilla/websocket":        {"broker/conn"},
+	"github.com/coder/websocket":          {"broker", "broker/conn"},
 	"log":                                 {},
 	"io/ioutil":                           {},
 	"math/rand":                           {},
@@ -126,20 +120,11 @@ func TestImportsPointDown(t *testing.T) {
 				continue
 			}
 			below, target := layer(to)
-			if below < at || below == at && target != name && !isPeer(name, target) {
+			if below < at || below == at && target != name {
 				t.Errorf("%s imports %s, which is not below it", from, to)
 			}
 		}
 	}
-}
-
-func isPeer(from, to string) bool {
-	for _, p := range peers {
-		if p == [2]string{from, to} {
-			return true
-		}
-	}
-	return false
 }
 
 func TestLibrariesHaveOneHome(t *testing.T) {

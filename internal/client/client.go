@@ -139,7 +139,7 @@ var (
 
 // RefusedError is a broker's "no".
 type RefusedError struct {
-	What   string // "connect", "publish to a/b"
+	What   string // "connect", "publish to a/b"; "" if it ended the connection of its own accord
 	Code   byte
 	Reason string // the broker's own words; may be empty
 	words  string // of the code
@@ -147,6 +147,9 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string {
 	out := fmt.Sprintf("%s: refused by the broker: %s (0x%02X)", e.What, e.words, e.Code)
+	if e.What == "" {
+		out = fmt.Sprintf("disconnected by the broker: %s (0x%02X)", e.words, e.Code)
+	}
 	if e.Reason != "" {
 		out += ": " + e.Reason
 	}

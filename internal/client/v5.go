@@ -53,7 +53,7 @@ func connect5(ctx context.Context, conn net.Conn, o Options) (Client, error) {
 				reason = d.Properties.ReasonString
 			}
 			// Put beside ErrLost, so that callers who reconnect need not know the difference.
-			c.end(fmt.Errorf("%w: %w", ErrLost, &RefusedError{What: "disconnected", Code: d.ReasonCode, Reason: reason, words: codeWords(d.ReasonCode)}))
+			c.end(fmt.Errorf("%w: %w", ErrLost, &RefusedError{Code: d.ReasonCode, Reason: reason, words: codeWords(d.ReasonCode)}))
 		},
 		OnClientError: func(err error) { c.end(fmt.Errorf("%w: %w", ErrLost, err)) },
 	})

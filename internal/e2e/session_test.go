@@ -198,3 +198,28 @@ func TestSessionExpires(t *testing.T) {
 		t.Error("the session does not expire")
 	}
 }
+
+// A client that comes back subscribes again, as most do, while the backlog is already on its way to it through
+// a small window. The deliveries must go on whatever the order of SUBACK, PUBLISH and PUBACK.
+func TestSubscribeAgainDuringDelivery(t *testing.T) {
+	p := testbroker.Start(t, testbroker.Options{})
+	o := durable(client.V5, "again-and-again")
+	o.ReceiveMaximum = 5
+	c := dial(t, p, o)
+	subscribe(t, c, "backlog/#")
+	publish(t, dial(t, p, clean(client.V5)), "backlog/a", numbers("", 1, 1000)...)
+	_ = c.Close()
+	for from := 1; from < 1000; from += 100 {
+		c := dial(t, p, o)
+		subscribed := make(chan error, 1)
+		ctx := patience(t)
+		go func() {
+			subscribed <- c.Subscribe(ctx, client.Subscription{Filter: "backlog/#", QoS: 1})
+		}()
+		expect(t, c, numbers("", from, from+99))
+		if err := <-subscribed; err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+	}
+}
