@@ -77,6 +77,9 @@ func (b *Broker) build() error {
 		MaxQoS:            maxQoS,
 		Topics:            limits,
 		StoreQoS0:         !o.StoreQoS0No,
+		DedupWindow:       max(0, o.DedupWindow),
+		DedupCount:        o.DedupCount,
+		DedupTotal:        o.DedupTotal,
 		Exclude:           o.Exclude,
 	}, b.logger)
 	if err != nil {

@@ -49,6 +49,10 @@ type Options struct {
 	MaxLagBytes      int64         // how far a clean session may fall behind; 0 means 1 GiB, negative no limit
 	MaxLagTime       time.Duration // likewise; 0 means an hour, negative no limit
 
+	DedupWindow time.Duration // how long a publisher's @MessageIds are remembered; 0 means 2 min, negative turns it off
+	DedupCount  int           // ids of one publisher; 0 means 10,000
+	DedupTotal  int           // ids of all; 0 means 1,000,000
+
 	ConnectTimeout    time.Duration // from accept to CONNECT; 0 means 10 s
 	MaxPacket         int           // bytes; 0 means 1 MiB
 	MaxTopicLevels    int           // 0 means 128
@@ -75,6 +79,9 @@ func (o Options) withDefaults() Options {
 	def(&o.WindowBytes, 8<<20)
 	def(&o.MaxLagBytes, 1<<30)
 	def(&o.MaxLagTime, time.Hour)
+	def(&o.DedupWindow, 2*time.Minute)
+	def(&o.DedupCount, 10_000)
+	def(&o.DedupTotal, 1_000_000)
 	def(&o.ConnectTimeout, 10*time.Second)
 	def(&o.MaxPacket, 1<<20)
 	def(&o.MaxTopicLevels, 128)

@@ -92,6 +92,9 @@ func (w *walker) step(near bool) (more bool, err error) {
 	defer f.mu.Unlock()
 	if f.behind() && f.pos >= h.pos.Load() {
 		f.live, f.reading = true, false
+		for _, m := range f.members {
+			m.w.Wake() // somebody may wait for having caught up
+		}
 		return false, nil
 	}
 	return true, nil

@@ -306,3 +306,22 @@ func grab(arena, b []byte) (_, own []byte) {
 	arena = append(arena, b...)
 	return arena, arena[at:len(arena):len(arena)]
 }
+
+// CaughtUp tells whether everything below off that the feed chose has been sent to some member. If it has not been looked
+// at yet, w is woken when it has.
+func (f *Feed) CaughtUp(off uint64, w Waker) bool {
+	if !f.hub.Reached(off, w) {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.examined() < off {
+		return false // catching up; the members are woken when the feed is live
+	}
+	for seq := f.win.head; f.waiting > 0 && seq < f.win.tail; seq++ {
+		if s := f.win.at(seq); s.state == waiting && s.Offset < off {
+			return false
+		}
+	}
+	return true
+}

@@ -42,6 +42,9 @@ func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 			if m.retained != nil {
 				s.finishRetained(l)
 			}
+			if m.mark > 0 && m.f.CaughtUp(m.mark, l) {
+				buf = appendMark(buf, l.Version, m)
+			}
 			continue
 		}
 		if !s.register(l, m, w) {
@@ -205,18 +208,19 @@ func (s *Session) encode(l *Link, m *membership, w *outbox, i int, buf []byte) [
 	if m.alone {
 		o.SubscriptionIDs, o.Retain = m.ids, m.rap && it.Flags.Has(record.FlagRetain)
 	}
-	if l.Version == packet.V5 {
+	if l.Version == packet.V5 || m.envelope {
+		o.Envelope = m.envelope
 		if it.Flags.Has(record.FlagExpiry) {
 			if w.now == 0 {
 				w.now = time.Now().UnixMicro()
 			}
 			o.HasExpiry, o.Expiry = true, remaining(it.Expiry, it.Time, w.now)
 		}
-		if m.queue {
+		if m.stamps {
 			w.props = appendStamps(append(w.props[:0], it.Props...), it, s.m.log.ClientName(it.Client))
 			o.Props = w.props
 		}
-		if limit := l.Connect.MaximumPacketSize; limit > 0 && packet.PublishSize(l.Version, &o) > int(limit) {
+		if limit := l.Connect.MaximumPacketSize; l.Version == packet.V5 && limit > 0 && packet.PublishSize(l.Version, &o) > int(limit) {
 			return s.discard(w, i, buf)
 		}
 	}
@@ -264,4 +268,13 @@ func appendUser(dst []byte, name string, value []byte) []byte {
 	dst = append(dst, name...)
 	dst = append(dst, byte(len(value)>>8), byte(len(value)))
 	return append(dst, value...)
+}
+
+// appendMark appends the message that tells a queue's consumer that it has been sent what was waiting when it attached.
+func appendMark(buf []byte, v packet.Version, m *membership) []byte {
+	var num [20]byte
+	o := packet.Outgoing{Topic: m.markTopic, Envelope: true}
+	o.Props = appendUser(nil, wire.Offset, strconv.AppendUint(num[:0], m.mark, 10))
+	m.mark = 0
+	return packet.AppendPublish(buf, v, &o)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +31,10 @@ type Options struct {
 	MaxQoS            byte
 	Topics            topic.Limits
 	StoreQoS0         bool
-	Exclude           []string // filters whose messages go to live subscribers only
+	DedupWindow       time.Duration // how long a publisher's @MessageIds are remembered; 0 turns it off
+	DedupCount        int           // and how many of them
+	DedupTotal        int           // of all publishers
+	Exclude           []string      // filters whose messages go to live subscribers only
 }
 
 // Manager knows every session and every link.
@@ -44,15 +49,18 @@ type Manager struct {
 	mu       sync.Mutex
 	sessions map[string]*Session
 
-	retained retainer
-	orphans  []orphan // until Run
+	retained  retainer
+	exclusive exclusives
+	delayed   delayed
+	dedup     dedup
+	orphans   []orphan // until Run
 
 	links   links
 	writers sync.WaitGroup
 
 	due atomic.Int64 // when expire has something to do, ns since 1970
 
-	messagesIn, messagesOut, bytesOut, refused, tooLarge, lost atomic.Int64
+	messagesIn, messagesOut, bytesOut, refused, tooLarge, lost, duplicates atomic.Int64
 }
 
 // links is the set of open links.
@@ -91,11 +99,15 @@ func NewManager(log *store.Store, hub *feed.Hub, queues *feed.Queues, o Options,
 		sessions: map[string]*Session{},
 		links:    links{all: map[*Link]struct{}{}},
 	}
+	m.dedup.init(o.DedupWindow, o.DedupCount, o.DedupTotal)
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("load sessions: %w", err)
 	}
 	if err := m.retained.load(log); err != nil {
 		return nil, fmt.Errorf("load retained messages: %w", err)
+	}
+	if err := m.delayed.init(m); err != nil {
+		return nil, fmt.Errorf("load delayed messages: %w", err)
 	}
 	return m, nil
 }
@@ -184,26 +196,27 @@ func (m *Manager) newSession(id string, durable bool) *Session {
 // resume makes the session a member of its feeds again; mu is held.
 func (s *Session) resume() error {
 	if s.own != nil {
-		s.join(s.own, nil, false)
+		s.join(s.own, nil, topic.Filter{}, false)
 	}
 	for _, sub := range s.subs {
 		flt, err := topic.ParseFilter(sub.Filter, s.m.opt.Topics)
 		if err != nil {
 			continue // the limits were lowered since; the subscription rests
 		}
-		switch flt.Kind {
-		case topic.QueueAttach:
+		switch {
+		case flt.Kind == topic.QueueAttach:
 			f, err := s.m.queues.Use(flt.Queue)
 			if err != nil {
 				return err
 			}
-			s.join(f, &sub, true)
-		case topic.Share:
-			s.join(s.shares[sub.Filter], &sub, false)
-		case topic.Plain:
-			if sub.Retained {
-				s.sendRetained(sub, s.m.log.Next())
-			}
+			s.join(f, &sub, flt, true)
+		case flt.Kind == topic.Share:
+			s.join(s.shares[sub.Filter], &sub, flt, false)
+		case solo(flt, sub):
+			s.join(s.solos[sub.Filter], &sub, flt, sub.Replay)
+		}
+		if sub.Retained {
+			s.sendRetained(sub, flt, s.m.log.Next())
 		}
 	}
 	return nil
@@ -252,7 +265,8 @@ func (m *Manager) Detach(l *Link) {
 		}
 	}
 	m.dueAt(s.nextEvent(time.Now()))
-	if err := m.hub.Save(muts, nil, s.own); err != nil && !errors.Is(err, store.ErrFailed) {
+	feeds := append(slices.Collect(maps.Values(s.solos)), s.own)
+	if err := m.hub.Save(muts, nil, feeds...); err != nil && !errors.Is(err, store.ErrFailed) {
 		m.logger.Error("saving a session failed", "client", s.id, "err", err)
 	}
 }
@@ -267,6 +281,10 @@ func (m *Manager) end(s *Session) {
 	c := &change{}
 	for filter := range s.shares {
 		s.dropShare(filter, c)
+	}
+	for filter := range s.solos {
+		flt, _ := topic.ParseFilter(filter, m.opt.Topics) // it was valid once; if the limits were lowered since, it is closed all the same
+		s.dropSolo(filter, flt, c)
 	}
 	if s.own != nil {
 		s.own.Close()
@@ -303,12 +321,21 @@ func (m *Manager) forget(s *Session, muts []store.Mutation) {
 
 // Run ends sessions whose time is over, publishes Wills that are due and forgets retained messages that have expired, until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { m.delayed.run(ctx) })
+	wg.Go(func() { m.dedup.rebuild(ctx, m) })
+	lastSweep := time.Now()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	m.orphanedWills()
 	for {
 		m.expire(time.Now())
 		m.retained.expire(m, time.Now())
+		if time.Since(lastSweep) > time.Minute {
+			lastSweep = time.Now()
+			m.dedup.sweep(lastSweep)
+		}
 		select {
 		case <-ctx.Done():
 			return nil

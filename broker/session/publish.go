@@ -2,10 +2,13 @@ package session
 
 import (
 	"errors"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/internal/wire"
 	"github.com/edgemq/edgemq/store"
 	"github.com/edgemq/edgemq/store/record"
 )
@@ -20,8 +23,12 @@ type topicRef struct {
 	name      string
 	id        uint32
 	queue     bool
-	transient bool // for live subscribers only (store.exclude)
-	code      byte // not 0: publishing to it is refused
+	envelope  bool // the payload begins with properties ($v5/)
+	delayed   bool // published delay later
+	delay     uint32
+	nack      string // the queue that a message of is refused
+	transient bool   // for live subscribers only (store.exclude)
+	code      byte   // not 0: publishing to it is refused
 	reason    string
 }
 
@@ -32,6 +39,7 @@ type ingest struct {
 	bytes   int
 	durable bool
 	muts    []store.Mutation
+	due     int64    // when the first of the delayed ones is, 0 if there is none
 	retain  []retain // what muts does to retained messages
 	batch   *batch
 }
@@ -43,6 +51,14 @@ type batch struct {
 	n    int32    // of them
 	ends int32    // of the publishes that are over with their answer
 	ids  []uint16 // QoS 2 publishes that are new
+	// firsts are the messages whose @MessageId is new.
+	firsts []placed
+}
+
+// placed is a message's place in a batch.
+type placed struct {
+	*first
+	i int
 }
 
 var (
@@ -59,6 +75,11 @@ func (l *Link) Publish(p *packet.Publish) error {
 	ref, err := l.resolve(p)
 	if err != nil {
 		return err
+	}
+	if ref.code == 0 && ref.envelope {
+		if err := packet.ParseEnvelope(p.Payload, p); err != nil {
+			ref = &topicRef{code: codeOf(err), reason: err.Error()}
+		}
 	}
 	in := l.collect()
 	if p.QoS == 2 && l.session.Load().has(p.PacketID) {
@@ -80,6 +101,32 @@ func (l *Link) Publish(p *packet.Publish) error {
 	if ref.code != 0 {
 		return l.refuseOne(p, ref)
 	}
+	msg := l.message(p, ref)
+	if l.duplicate(p, &msg) {
+		return nil
+	}
+	if ref.delayed {
+		mut, due := l.m.delayed.put(ref, &msg)
+		if in.muts = append(in.muts, mut); in.due == 0 || due < in.due {
+			in.due = due
+		}
+		in.bytes += len(mut.Value)
+		return l.accept(p)
+	}
+	if p.Retain && !ref.queue {
+		r := newRetain(ref.name, &msg)
+		in.retain = append(in.retain, r)
+		in.muts = append(in.muts, r.mut)
+	}
+	in.msgs = append(in.msgs, msg)
+	if in.bytes += record.Size(len(msg.Props), len(msg.Payload)); in.bytes >= appendBytes {
+		defer l.Flush()
+	}
+	return l.accept(p)
+}
+
+// message returns what is stored of a publish.
+func (l *Link) message(p *packet.Publish, ref *topicRef) store.Message {
 	msg := store.Message{Topic: ref.id, Client: l.client, PacketID: p.PacketID, Payload: p.Payload, Props: p.Props}
 	msg.Flags = msg.Flags.WithQoS(p.QoS)
 	if p.Retain {
@@ -95,30 +142,65 @@ func (l *Link) Publish(p *packet.Publish) error {
 	if ref.transient || p.QoS == 0 && !l.m.opt.StoreQoS0 {
 		msg.Flags |= record.FlagTransient
 	} else if p.QoS > 0 {
-		in.durable = true
+		l.in.durable = true
 	}
 	if p.Cut {
+		in := l.in
 		at := len(in.props)
 		in.props = p.AppendStoredProps(in.props)
 		msg.Props = in.props[at:len(in.props):len(in.props)]
 	}
-	if p.Retain && !ref.queue {
-		r := newRetain(ref.name, &msg)
-		in.retain = append(in.retain, r)
-		in.muts = append(in.muts, r.mut)
+	return msg
+}
+
+// duplicate tells whether the publisher has used the message's @MessageId already; then the answer is noted. If not, the id
+// is taken.
+func (l *Link) duplicate(p *packet.Publish, msg *store.Message) bool {
+	d := &l.m.dedup
+	if len(msg.Props) == 0 || d.window == 0 {
+		return false
 	}
-	if p.QoS > 0 {
-		t := packet.TypePuback
-		if p.QoS == 2 {
-			t = packet.TypePubrec
-			l.receive(p.PacketID)
-		}
-		in.batch.acks = append(in.batch.acks, byte(t)<<4, 2, byte(p.PacketID>>8), byte(p.PacketID))
+	id, ok := packet.FindUser(msg.Props, wire.MessageID)
+	if !ok {
+		return false
 	}
-	in.msgs = append(in.msgs, msg)
-	if in.bytes += record.Size(len(msg.Props), len(msg.Payload)); in.bytes >= appendBytes {
-		l.Flush()
+	f, dup := d.check(l.client, id, time.Now().UnixMicro())
+	if !dup {
+		l.in.batch.firsts = append(l.in.batch.firsts, placed{f, len(l.in.msgs)})
+		return false
 	}
+	l.m.duplicates.Add(1)
+	if p.QoS == 0 {
+		return true
+	}
+	if off := f.offset.Load(); off > 0 && p.QoS == 1 && l.Version == packet.V5 {
+		l.in.batch.acks = appendPubackAt(l.in.batch.acks, p.PacketID, off)
+		return true
+	}
+	_ = l.accept(p) // never fails
+	return true
+}
+
+// appendPubackAt appends a successful v5 PUBACK that says where the message is.
+func appendPubackAt(dst []byte, id uint16, offset uint64) []byte {
+	var num [20]byte
+	props := appendUser(nil, wire.Offset, strconv.AppendUint(num[:0], offset, 10))
+	dst = append(dst, byte(packet.TypePuback)<<4, byte(4+len(props)), byte(id>>8), byte(id), packet.CodeSuccess, byte(len(props)))
+	return append(dst, props...)
+}
+
+// accept notes the answer to a publish that is stored.
+func (l *Link) accept(p *packet.Publish) error {
+	if p.QoS == 0 {
+		return nil
+	}
+	t := packet.TypePuback
+	if p.QoS == 2 {
+		t = packet.TypePubrec
+		l.receive(p.PacketID)
+	}
+	b := l.in.batch
+	b.acks = append(b.acks, byte(t)<<4, 2, byte(p.PacketID>>8), byte(p.PacketID))
 	return nil
 }
 
@@ -253,9 +335,11 @@ func (l *Link) lookup(name []byte) (*topicRef, error) {
 	if err != nil {
 		return &topicRef{code: codeOf(err), reason: err.Error()}, nil
 	}
-	ref := &topicRef{name: string(n.Topic), queue: n.Kind == topic.Queue}
+	ref := &topicRef{
+		name: string(n.Topic), queue: n.Queue != nil, envelope: n.V5, delayed: n.Kind == topic.Delayed, delay: n.Delay,
+	}
 	switch {
-	case n.V5, n.Kind == topic.Delayed, n.Kind == topic.QueueNack:
+	case n.Kind == topic.QueueNack:
 		return &topicRef{code: packet.CodeTopicInvalid, reason: "this kind of topic is not supported yet"}, nil
 	case ref.queue:
 		if _, err := l.m.queues.Use(string(n.Queue)); err != nil {
@@ -284,13 +368,15 @@ func (l *Link) Flush() {
 	b := in.batch
 	l.m.messagesIn.Add(int64(len(in.msgs)))
 	var done store.Completion = b
-	if b.n == 0 {
+	if b.n == 0 && len(b.firsts) == 0 {
 		done = nil
 	}
-	if len(in.msgs) > 0 || done != nil {
+	if len(in.msgs) > 0 || len(in.muts) > 0 || done != nil {
 		if err := l.m.retained.append(l.m.log, in.msgs, in.muts, in.retain, in.durable, done); err != nil {
 			b.Committed(0, err)
 			done = b
+		} else if in.due != 0 {
+			l.m.delayed.note(in.due)
 		}
 	}
 	if done == nil {
@@ -299,7 +385,7 @@ func (l *Link) Flush() {
 	clear(in.msgs)
 	clear(in.muts)
 	clear(in.retain)
-	in.retain = in.retain[:0]
+	in.retain, in.due = in.retain[:0], 0
 	in.msgs, in.muts, in.props, in.bytes, in.durable, in.batch = in.msgs[:0], in.muts[:0], in.props[:0], 0, false, nil
 	if cap(in.msgs) <= 4096 && cap(in.props) <= 1<<20 {
 		ingests.Put(in)
@@ -307,10 +393,14 @@ func (l *Link) Flush() {
 }
 
 // Committed implements store.Completion: the publishes are on disk, or never will be.
-func (b *batch) Committed(_ uint64, err error) {
+func (b *batch) Committed(base uint64, err error) {
 	l := b.link
 	if err != nil {
 		b.forget()
+	} else {
+		for _, f := range b.firsts {
+			f.offset.Store(base + uint64(f.i))
+		}
 	}
 	switch {
 	case b.n == 0 && err != nil:
@@ -332,6 +422,9 @@ func (b *batch) Committed(_ uint64, err error) {
 
 // forget takes the ids of QoS 2 publishes back that were not stored.
 func (b *batch) forget() {
+	for _, f := range b.firsts {
+		b.link.m.dedup.forget(b.link.client, f.first)
+	}
 	s := b.link.session.Load()
 	if s == nil || len(b.ids) == 0 {
 		return
@@ -344,6 +437,8 @@ func (b *batch) forget() {
 }
 
 func (b *batch) free() {
+	clear(b.firsts)
+	b.firsts = b.firsts[:0]
 	b.link, b.acks, b.ids, b.n, b.ends = nil, b.acks[:0], b.ids[:0], 0, 0
 	if cap(b.acks) <= 1<<16 {
 		batches.Put(b)

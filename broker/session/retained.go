@@ -200,10 +200,11 @@ func parseRetained(b []byte) (store.Record, error) {
 // retainedSource sends the retained messages of one subscription, sorted by topic, as the window allows. What has been done with is
 // known by its topic alone, so that it goes on where it was after a reconnect or a restart.
 type retainedSource struct {
-	m    *Manager
-	w    feed.Waker
-	sub  subscription
-	from uint64 // the log must have been dispatched up to here: then the state has what the subscription does not bring
+	m      *Manager
+	w      feed.Waker
+	sub    subscription
+	filter string // what it matches
+	from   uint64 // the log must have been dispatched up to here: then the state has what the subscription does not bring
 
 	mu     sync.Mutex
 	asked  bool // to be woken
@@ -216,10 +217,10 @@ type retainedSource struct {
 }
 
 // sendRetained starts sending the retained messages of a subscription; mu is held.
-func (s *Session) sendRetained(sub subscription, from uint64) {
+func (s *Session) sendRetained(sub subscription, flt topic.Filter, from uint64) {
 	s.stopRetained(sub.Filter)
-	r := &retainedSource{m: s.m, w: s.link, sub: sub, from: from}
-	m := &membership{source: r, key: "r/" + sub.Filter, retained: r}
+	r := &retainedSource{m: s.m, w: s.link, sub: sub, filter: flt.Filter, from: from}
+	m := &membership{source: r, key: "r/" + sub.Filter, retained: r, envelope: flt.V5}
 	m.serve(sub)
 	m.rap = true // they are sent with RETAIN [MQTT-3.3.1-8]
 	s.members = append(s.members, m)
@@ -312,7 +313,7 @@ func (r *retainedSource) ready() bool {
 	r.asked = true
 	if r.m.hub.Reached(r.from, w) {
 		r.built = true
-		r.names = r.m.retained.match(r.sub.Filter, r.sub.After)
+		r.names = r.m.retained.match(r.filter, r.sub.After)
 	}
 	return r.built
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/broker/topic"
 	"github.com/edgemq/edgemq/store"
 	"github.com/edgemq/edgemq/store/record"
 )
@@ -37,6 +38,7 @@ type Session struct {
 	subs    map[string]subscription // by filter, as the client wrote it
 	own     *feed.Feed              // of the ordinary subscriptions; nil while there never were any
 	shares  map[string]*feed.Feed   // of the shared ones, by the filter as written
+	solos   map[string]*feed.Feed   // of those that have one to themselves
 	will    *will                   // nil if there is none
 	members []*membership
 	next    int // whose turn it is to be asked first
@@ -59,6 +61,7 @@ type subscription struct {
 	// Retained says that retained messages are still to be sent for it, in the order of their topics, After being the last that is done with.
 	Retained bool
 	After    string
+	Replay   bool // from a start of the client's choice: deliveries carry stamps
 }
 
 // source is where deliveries come from: a place in a feed, or the retained messages of a subscription.
@@ -75,8 +78,12 @@ type membership struct {
 	key      string     // names the source across connections
 	f        *feed.Feed // nil for retained messages
 	filter   string     // the subscription it serves; "" for the session's own feed
-	queue    bool       // a queue: deliveries carry stamps
+	stamps   bool       // deliveries carry @Offset and the like
+	envelope bool       // deliveries have their properties in the payload ($v5/)
 	retained *retainedSource
+	// A queue's member that is told when it has caught up: up to which offset that is, 0 once it has been told, and where.
+	mark      uint64
+	markTopic string
 	// One subscription of a feed with many members is this member's alone, and so are its identifier and options.
 	alone bool
 	ids   []uint32
@@ -112,7 +119,7 @@ func (s *Session) ownFeed() (*feed.Feed, error) {
 	}
 	s.own = f
 	if s.link != nil {
-		s.join(f, nil, false)
+		s.join(f, nil, topic.Filter{}, false)
 	}
 	return f, nil
 }
@@ -135,10 +142,13 @@ func (s *Session) overrun() {
 	}
 }
 
-// join makes the session a member of a feed that serves one subscription, sub, or of its own feed if sub is nil; mu is held
-// and a link is there.
-func (s *Session) join(f *feed.Feed, sub *subscription, queue bool) {
-	m := &membership{f: f, key: f.ID(), queue: queue}
+// join makes the session a member of a feed that serves one subscription, sub, which flt is taken apart, or of its own
+// feed if sub is nil; mu is held and a link is there.
+func (s *Session) join(f *feed.Feed, sub *subscription, flt topic.Filter, stamps bool) {
+	m := &membership{f: f, key: f.ID(), stamps: stamps, envelope: flt.V5}
+	if flt.V5 && flt.Queue != "" {
+		m.mark, m.markTopic = s.m.log.Next(), topic.QueuePrefix+flt.Queue+"/$caught-up"
+	}
 	qos := byte(2)
 	if sub != nil {
 		qos = sub.QoS
@@ -185,16 +195,25 @@ func (s *Session) leave() {
 func (s *Session) Subscribe(l *Link, p *packet.Subscribe) (codes []byte, reason string) {
 	codes = make([]byte, len(p.Filters))
 	c := &change{wait: newWaiter()}
+	start, err := streamOffset(p)
+	if err != nil {
+		for i := range codes {
+			codes[i] = codeOf(err)
+		}
+		return codes, err.Error()
+	}
 	s.mu.Lock()
 	if s.link != l {
 		s.mu.Unlock()
 		return nil, ""
 	}
 	for i, sub := range p.Filters {
-		code, err := s.subscribe(subscription{Subscription: sub, ID: p.SubscriptionID}, c)
-		codes[i] = code
-		if err != nil {
-			codes[i], reason = codeOf(err), err.Error()
+		code, note, err := s.subscribe(subscription{Subscription: sub, ID: p.SubscriptionID}, start, c)
+		if codes[i] = code; err != nil {
+			codes[i], note = codeOf(err), err.Error()
+		}
+		if note != "" {
+			reason = note
 		}
 	}
 	s.commit(c)

@@ -59,9 +59,10 @@ const (
 	subRetainPublished = 1 << 3
 	subHandlingShift   = 4
 	subRetained        = 1 << 6
+	subReplay          = 1 << 7
 )
 
-// appendSubscription encodes: version u8, options u8 (as in SUBSCRIBE; 64: retained messages are still to be sent), subscription id
+// appendSubscription encodes: version u8, options u8 (as in SUBSCRIBE; 64: retained messages are still to be sent; 128: a replay), subscription id
 // uvarint, from uvarint, and of the retained messages the last topic that is done with.
 func appendSubscription(dst []byte, sub subscription) []byte {
 	o := sub.QoS | sub.RetainHandling<<subHandlingShift
@@ -73,6 +74,9 @@ func appendSubscription(dst []byte, sub subscription) []byte {
 	}
 	if sub.Retained {
 		o |= subRetained
+	}
+	if sub.Replay {
+		o |= subReplay
 	}
 	dst = append(dst, subscriptionVersion, o)
 	dst = binary.AppendUvarint(dst, uint64(sub.ID))
@@ -101,7 +105,7 @@ func parseSubscription(filter string, b []byte) (subscription, error) {
 			Filter: filter, QoS: o & subQoS, NoLocal: o&subNoLocal != 0,
 			RetainAsPublished: o&subRetainPublished != 0, RetainHandling: o >> subHandlingShift & 3,
 		},
-		ID: uint32(id), From: from, Retained: o&subRetained != 0, After: string(b[2+n+k:]),
+		ID: uint32(id), From: from, Retained: o&subRetained != 0, Replay: o&subReplay != 0, After: string(b[2+n+k:]),
 	}, nil
 }
 
@@ -295,6 +299,17 @@ func (s *Session) reopen() error {
 				s.shares = map[string]*feed.Feed{}
 			}
 			if s.shares[sub.Filter], err = s.m.shares.Hold(flt.Group, flt.Filter, true, true); err != nil {
+				return err
+			}
+			continue
+		}
+		if err == nil && solo(flt, sub) {
+			if flt.Kind == topic.Exclusive {
+				if err := s.m.exclusive.take(flt.Filter, s.id); err != nil {
+					return err
+				}
+			}
+			if _, err := s.openSolo(flt, sub, feed.Now, false); err != nil {
 				return err
 			}
 			continue

@@ -40,26 +40,57 @@ type change struct {
 	wait  *waiter      // told of what is saved on its own
 }
 
-// subscribe carries out one filter of a SUBSCRIBE; mu is held.
-func (s *Session) subscribe(sub subscription, c *change) (code byte, err error) {
+// streamOffset returns where the subscriptions of a SUBSCRIBE begin if its user property stream-offset says so: any start of
+// $s/<start>/.
+func streamOffset(p *packet.Subscribe) (*topic.Start, error) {
+	for _, u := range p.User {
+		if u.Name == "stream-offset" {
+			start, err := topic.ParseStart(u.Value)
+			return &start, err
+		}
+	}
+	return nil, nil
+}
+
+// subscribe carries out one filter of a SUBSCRIBE; mu is held. start is where it is to begin, nil for now. note says what
+// the client should know although it is granted.
+func (s *Session) subscribe(sub subscription, start *topic.Start, c *change) (code byte, note string, err error) {
 	flt, err := topic.ParseFilter(sub.Filter, s.m.opt.Topics)
 	if err != nil {
-		return 0, err
+		return 0, "", err
+	}
+	if flt.Kind == topic.Share && sub.NoLocal { // as $v5/$share/…, which the codec lets pass
+		return 0, "", &packet.Error{Code: packet.CodeProtocol, Rule: "MQTT-3.8.3-4", Msg: "no local on a shared subscription"}
 	}
 	sub.QoS = min(sub.QoS, s.m.opt.MaxQoS)
-	switch {
-	case flt.V5:
-		err = errUnsupported("$v5/")
-	case flt.Kind == topic.Plain:
-		err = s.subscribePlain(sub, c)
-	case flt.Kind == topic.QueueAttach, flt.Kind == topic.QueueBind:
+	switch flt.Kind {
+	case topic.QueueAttach, topic.QueueBind:
 		err = s.attach(flt, sub, c)
-	case flt.Kind == topic.Share:
+	case topic.Share:
 		err = s.subscribeShare(flt, sub, c)
+	case topic.Replay:
+		note, err = s.subscribeSolo(flt, sub, &flt.Start, c)
+	case topic.Exclusive:
+		note, err = s.subscribeSolo(flt, sub, start, c)
 	default:
-		err = errUnsupported("this kind of filter")
+		if old, ok := s.subs[sub.Filter]; ok && old.Replay {
+			sub.Replay = true // subscribed to again, without the property: it goes on where it is
+		}
+		if start != nil || flt.V5 || sub.Replay {
+			s.endPlain(sub.Filter)
+			note, err = s.subscribeSolo(flt, sub, start, c)
+		} else {
+			err = s.subscribePlain(sub, c)
+		}
 	}
-	return sub.QoS, err
+	return sub.QoS, note, err
+}
+
+// endPlain ends an ordinary subscription that becomes a replay.
+func (s *Session) endPlain(filter string) {
+	if s.own != nil {
+		s.own.Unsubscribe(filter)
+	}
 }
 
 func (s *Session) subscribePlain(sub subscription, c *change) error {
@@ -74,7 +105,7 @@ func (s *Session) subscribePlain(sub subscription, c *change) error {
 	sub.Retained = sub.RetainHandling == 0 || sub.RetainHandling == 1 && !existed // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
 	s.subs[sub.Filter] = sub
 	if sub.Retained {
-		s.sendRetained(sub, s.m.log.Next())
+		s.sendRetained(sub, topic.Filter{Filter: sub.Filter}, s.m.log.Next())
 	}
 	if s.durable {
 		c.muts = append(c.muts, s.saveSub(sub))
@@ -95,7 +126,7 @@ func (s *Session) subscribeShare(flt topic.Filter, sub subscription, c *change) 
 		}
 		s.shares[sub.Filter] = f
 	}
-	s.enroll(f, sub, false)
+	s.enroll(f, sub, flt, false)
 	if s.durable {
 		c.muts, c.feeds = append(c.muts, s.saveSub(sub)), append(c.feeds, f)
 	}
@@ -115,8 +146,10 @@ func (s *Session) attach(flt topic.Filter, sub subscription, c *change) error {
 			return err
 		}
 	}
-	sub.Filter = topic.QueuePrefix + flt.Queue
-	s.enroll(f, sub, true)
+	if sub.Filter = topic.QueuePrefix + flt.Queue; flt.V5 {
+		sub.Filter = "$v5/" + sub.Filter
+	}
+	s.enroll(f, sub, flt, true)
 	if s.durable {
 		c.muts = append(c.muts, s.saveSub(sub))
 	}
@@ -124,14 +157,14 @@ func (s *Session) attach(flt topic.Filter, sub subscription, c *change) error {
 }
 
 // enroll makes the session a member of a feed with many, or changes the options of its membership.
-func (s *Session) enroll(f *feed.Feed, sub subscription, queue bool) {
+func (s *Session) enroll(f *feed.Feed, sub subscription, flt topic.Filter, stamps bool) {
 	s.subs[sub.Filter] = sub
 	if m := s.member(sub.Filter); m != nil {
 		m.serve(sub)
 		m.SetQoS(sub.QoS)
 		return
 	}
-	s.join(f, &sub, queue)
+	s.join(f, &sub, flt, stamps)
 }
 
 // unsubscribe carries out one filter of an UNSUBSCRIBE; mu is held.
@@ -156,19 +189,24 @@ func (s *Session) unsubscribe(filter string, c *change) byte {
 		}
 		return packet.CodeSuccess
 	}
-	if _, ok := s.subs[filter]; !ok {
+	sub, ok := s.subs[filter]
+	if !ok {
 		return packet.CodeNoSubscription // [MQTT-3.11.3-2]
 	}
 	delete(s.subs, filter)
 	if s.durable {
 		c.muts = append(c.muts, record.Delete(record.BucketSubscriptions, subKey(s.id, filter)))
 	}
-	switch flt.Kind {
-	case topic.QueueAttach:
+	switch {
+	case flt.Kind == topic.QueueAttach:
 		s.detach(filter, c)
-	case topic.Share:
+	case flt.Kind == topic.Share:
 		s.detach(filter, c)
 		s.dropShare(filter, c)
+	case solo(flt, sub):
+		s.stopRetained(filter)
+		s.detach(filter, c)
+		s.dropSolo(filter, flt, c)
 	default:
 		s.stopRetained(filter)
 		s.own.Unsubscribe(filter)

@@ -1,0 +1,216 @@
+package session
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+// delayBatch is how many messages are published at once when they are due.
+const delayBatch = 256
+
+// delayed publishes messages later. They wait in the state, sorted by when they are due, and take no memory here but
+// the time of the next.
+type delayed struct {
+	m *Manager
+
+	mu   sync.Mutex
+	seq  uint64 // tells messages apart that are due at the same time, in the order in which they came
+	next int64  // when the first is due, µs since 1970; 0 if none waits
+	wake chan struct{}
+}
+
+func (d *delayed) init(m *Manager) error {
+	d.m = m
+	d.wake = make(chan struct{}, 1)
+	d.seq = uint64(time.Now().UnixMicro()) // above any that an earlier run gave, unless the clock went back by more than it ran
+	return m.log.Range(record.BucketDelayed, nil, func(k, _ []byte) bool {
+		if len(k) == 16 {
+			d.next = int64(binary.BigEndian.Uint64(k))
+		}
+		return false
+	})
+}
+
+const delayedVersion = 1
+
+// put returns the change of state that keeps a message until it is due, and when that is; note is to be called once that is
+// appended. Key: due i64 (µs since 1970), sequence u64, both big-endian. Value:
+// version u8, queue u8 (1: of a queue), topic length uvarint, topic, then as a retained message.
+func (d *delayed) put(ref *topicRef, msg *store.Message) (mut store.Mutation, due int64) {
+	now := time.Now()
+	due = now.Add(time.Duration(ref.delay) * time.Second).UnixMicro()
+	d.mu.Lock()
+	d.seq++
+	seq := d.seq
+	d.mu.Unlock()
+	key := binary.BigEndian.AppendUint64(make([]byte, 0, 16), uint64(due))
+	key = binary.BigEndian.AppendUint64(key, seq)
+	v := []byte{delayedVersion, 0}
+	if ref.queue {
+		v[1] = 1
+	}
+	v = binary.AppendUvarint(v, uint64(len(ref.name)))
+	v = append(v, ref.name...)
+	return record.Put(record.BucketDelayed, key, appendRetained(v, now.UnixMicro(), msg)), due
+}
+
+// note says that a message that is due then has been appended.
+func (d *delayed) note(due int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.next != 0 && d.next <= due {
+		return
+	}
+	d.next = due
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run publishes what is due until ctx ends.
+func (d *delayed) run(ctx context.Context) {
+	timer := time.NewTimer(d.wait())
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+		case <-timer.C:
+			if err := d.publish(); err != nil {
+				d.m.logger.Error("publishing delayed messages failed, trying again", "err", err)
+				d.retry()
+			}
+		}
+		timer.Reset(d.wait())
+	}
+}
+
+// retry has publish called again in a while: the disk may be full, or the store about to stop.
+func (d *delayed) retry() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.next = time.Now().Add(time.Second).UnixMicro()
+}
+
+// wait returns how long until something may be due.
+func (d *delayed) wait() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.next == 0 {
+		return time.Hour
+	}
+	return max(0, time.Until(time.UnixMicro(d.next)))
+}
+
+// publish appends what is due, each message and its end of waiting as one, and finds out when the next is.
+func (d *delayed) publish() error {
+	for {
+		d.mu.Lock()
+		d.next = 0 // whoever notes a message from now on sets it
+		d.mu.Unlock()
+		if err := d.barrier(); err != nil { // and what was noted before is in the state after this
+			return fmt.Errorf("publish delayed messages: %w", err)
+		}
+		now := time.Now().UnixMicro()
+		var b dueBatch
+		var next int64
+		var bad error
+		err := d.m.log.Range(record.BucketDelayed, nil, func(k, v []byte) bool {
+			if len(k) != 16 {
+				bad = fmt.Errorf("delayed message: key %x: %w", k, errDamaged)
+				return false
+			}
+			if due := int64(binary.BigEndian.Uint64(k)); due > now || len(b.msgs) >= delayBatch {
+				next = due
+				return false
+			}
+			bad = b.add(d.m, k, v)
+			return bad == nil
+		})
+		if err == nil {
+			err = bad
+		}
+		if err == nil && len(b.msgs) > 0 {
+			err = b.append(d.m)
+		}
+		if err != nil {
+			return fmt.Errorf("publish delayed messages: %w", err)
+		}
+		d.mu.Lock()
+		if next != 0 && (d.next == 0 || next < d.next) {
+			d.next = next
+		}
+		again := d.next != 0 && d.next <= time.Now().UnixMicro()
+		d.mu.Unlock()
+		if !again {
+			return nil
+		}
+	}
+}
+
+// barrier waits until what was appended before it is committed.
+func (d *delayed) barrier() error {
+	w := newWaiter()
+	w.add()
+	if err := d.m.log.Append(nil, nil, false, w); err != nil {
+		return err
+	}
+	return w.wait()
+}
+
+// dueBatch is what is published together.
+type dueBatch struct {
+	msgs   []store.Message
+	muts   []store.Mutation
+	retain []retain
+}
+
+func (b *dueBatch) add(m *Manager, k, v []byte) error {
+	v, err := checkVersion(v, delayedVersion)
+	if err != nil {
+		return err
+	}
+	if len(v) < 1 {
+		return errDamaged
+	}
+	queue := v[0] == 1
+	n, c := binary.Uvarint(v[1:])
+	if c <= 0 || n > uint64(len(v)-1-c) {
+		return errDamaged
+	}
+	name := string(v[1+c : 1+c+int(n)])
+	rec, err := parseRetained(append([]byte(nil), v[1+c+int(n):]...))
+	if err != nil {
+		return err
+	}
+	msg := store.Message{Client: rec.Client, Flags: rec.Flags, Expiry: rec.Expiry, Props: rec.Props, Payload: rec.Payload}
+	if msg.Topic, err = m.log.TopicID(name); err != nil {
+		return err
+	}
+	b.msgs = append(b.msgs, msg)
+	b.muts = append(b.muts, record.Delete(record.BucketDelayed, append([]byte(nil), k...)))
+	if msg.Flags.Has(record.FlagRetain) && !queue {
+		r := newRetain(name, &msg)
+		b.retain, b.muts = append(b.retain, r), append(b.muts, r.mut)
+	}
+	return nil
+}
+
+// append appends the batch and waits for its commit: before it, the messages would be found again.
+func (b *dueBatch) append(m *Manager) error {
+	w := newWaiter()
+	w.add()
+	if err := m.retained.append(m.log, b.msgs, b.muts, b.retain, true, w); err != nil {
+		w.Committed(0, nil)
+		return err
+	}
+	return w.wait()
+}
