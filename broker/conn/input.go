@@ -132,9 +132,10 @@ func (in *input) makeRoom(need int) {
 	switch {
 	case len(rest) == 0:
 		in.free()
-	case need <= readBytes && (in.pooled != nil || in.sys == nil):
-		in.w = copy(in.buf, rest)
-		in.r = 0
+	case in.pooled != nil && need <= readBytes, in.sys == nil && len(rest) < readBytes:
+		if in.r > 0 {
+			in.r, in.w = 0, copy(in.buf, rest)
+		}
 	case need > cap(in.buf)-in.r || in.w == len(in.buf):
 		size := max(readBytes, min(need, 2*len(rest))) // grows with what arrives, not with what a header claims
 		in.replace(make([]byte, size), nil, rest)
@@ -175,7 +176,7 @@ func (in *input) wait() {
 	switch {
 	case in.more || len(rest) >= aheadBytes:
 		in.borrow()
-	case in.pooled != nil || in.buf == nil:
+	case len(in.buf) != aheadBytes:
 		if in.ahead == nil {
 			in.ahead = make([]byte, aheadBytes)
 		}

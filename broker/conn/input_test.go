@@ -1,0 +1,137 @@
+package conn
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/broker/session"
+)
+
+// scripted is a connection through TLS or WebSocket, say: it cannot be read without a buffer at hand.
+type scripted struct {
+	net.Conn
+	read func(p []byte) (int, error)
+}
+
+func (s *scripted) Read(p []byte) (int, error)      { return s.read(p) }
+func (s *scripted) SetReadDeadline(time.Time) error { return nil }
+
+// Whatever the sizes of frames and of what comes at once: the frames come out as they went in, and a connection that
+// waits for its client waits with a small buffer, unless it is in the middle of something large.
+func TestInputThroughLayers(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		var want [][]byte
+		var stream []byte
+		for range 1 + r.IntN(20) {
+			size := []int{0, 10, 100, 1900, 2030, 3000, 20_000, 70_000, 300_000}[r.IntN(1+r.IntN(9))] + r.IntN(20)
+			f := packet.AppendPublish(nil, packet.V5, &packet.Outgoing{Topic: "t", Payload: bytes.Repeat([]byte{byte(size)}, size)})
+			want = append(want, f)
+			stream = append(stream, f...)
+		}
+		most := []int{1 << 20, 16 << 10, 5000, aheadBytes, 100, 3}[r.IntN(6)] // what comes at once
+		if most < 1000 && len(stream) > 20_000 {
+			most = 16 << 10
+		}
+		var in input
+		in.init(&scripted{read: func(p []byte) (int, error) {
+			if len(stream) == 0 {
+				return 0, io.EOF
+			}
+			if rest := in.len(); !in.more && rest < aheadBytes && len(in.buf) != aheadBytes {
+				t.Fatalf("seed %d: waits with a buffer of %d for what follows %d", seed, len(in.buf), rest)
+			}
+			n := copy(p, stream[:min(len(stream), 1+r.IntN(most))])
+			stream = stream[n:]
+			return n, nil
+		}}, &session.Link{}, time.Time{})
+		for i, f := range want {
+			for {
+				size, _, err := packet.Split(in.bytes(), packet.V5, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if size > 0 && size <= in.len() {
+					if got := in.take(size); !bytes.Equal(got, f) {
+						t.Fatalf("seed %d: frame %d differs", seed, i)
+					}
+					break
+				}
+				if err := in.fill(size); err != nil {
+					t.Fatalf("seed %d: frame %d of %d: %v", seed, i, len(want), err)
+				}
+			}
+		}
+		if err := in.fill(0); err != io.EOF || in.len() != 0 {
+			t.Fatalf("seed %d: at the end: %v, %d bytes", seed, err, in.len())
+		}
+		in.free()
+	}
+}
+
+// The client's silence is measured from the last read, to the moment.
+func TestKeepAliveThroughLayers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, client := net.Pipe()
+		defer server.Close()
+		defer client.Close()
+		var in input
+		in.init(server, &session.Link{}, time.Now().Add(time.Minute))
+		go client.Write([]byte{0xC0})
+		if err := in.fill(0); err != nil {
+			t.Fatal(err)
+		}
+		in.keepAlive(10)
+		for range 5 {
+			go func() {
+				time.Sleep(14 * time.Second)
+				_, _ = client.Write([]byte{0})
+			}()
+			if err := in.fill(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start := time.Now()
+		if err := in.fill(0); !errors.Is(err, errKeepAlive) {
+			t.Fatalf("got %v", err)
+		}
+		if took := time.Since(start); took != 15*time.Second {
+			t.Errorf("after %v", took)
+		}
+	})
+}
+
+// A client that does not get as far as its CONNECT has its time and no more.
+func TestConnectDeadlineThroughLayers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, client := net.Pipe()
+		defer server.Close()
+		defer client.Close()
+		var in input
+		in.init(server, &session.Link{}, time.Now().Add(10*time.Second))
+		go func() {
+			for range 8 { // a byte now and then does not help
+				time.Sleep(3 * time.Second)
+				_ = client.SetWriteDeadline(time.Now().Add(time.Second))
+				_, _ = client.Write([]byte{0x10})
+			}
+		}()
+		start := time.Now()
+		var err error
+		for err == nil {
+			err = in.fill(0)
+		}
+		defer time.Sleep(time.Minute) // until the goroutine has ended
+		if took := time.Since(start); took != 10*time.Second || !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, errKeepAlive) {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
