@@ -91,7 +91,7 @@ func (p *Process) Launch() {
 	}
 	cmd := exec.Command(Binary(p.t), args...)
 	cmd.Env = append(os.Environ(), p.o.Env...)
-	cmd.Stdout, cmd.Stderr = p.log, p.log
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = p.log, p.log, attributes()
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
