@@ -155,7 +155,7 @@ func TestMosquittoQueue(t *testing.T) {
 			p.Kill()
 			p.Restart()
 			// mosquitto_sub acknowledges what it does not print, so it takes all it is sent: read everything at once.
-			got := testbroker.Exec(t, nil, sub, append(base, "-t", "$queue/mq/m/#", "-C", "301", "-W", "60")...)
+			got := testbroker.Exec(t, nil, sub, append(base, "-t", "$queue/mq/m/#", "-C", "301", "-W", "30")...)
 			if lines := lines(got); len(lines) != 301 {
 				t.Fatalf("%d messages", len(lines))
 			}

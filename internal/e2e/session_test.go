@@ -30,7 +30,7 @@ func TestMosquittoSessionSurvivesKill(t *testing.T) {
 			testbroker.Exec(t, []byte(strings.Join(want, "\n")+"\n"), pub, append(base, "-l", "-t", "e2e/x")...)
 			p.Kill()
 			p.Restart()
-			got := testbroker.Exec(t, nil, sub, append(session, "-C", "1000", "-W", "60")...)
+			got := testbroker.Exec(t, nil, sub, append(session, "-C", "1000", "-W", "30")...)
 			compare(t, lines(got), want)
 		})
 	}
