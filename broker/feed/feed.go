@@ -110,7 +110,7 @@ type Feed struct {
 	joined  uint64          // members so far
 	keys    map[uint64]*key // of Shared feeds, those with unsettled items
 	era     uint32          // the highest that a filter or a past has
-	past    []past          // done with before the feed went back, not below the cursor; never changed in place
+	past    []past          // done with before the feed went back, all below where it was; never changed in place
 	extra   []uint64        // not settled although past says so; sorted. Below pos they are all in the window
 	sent    uint64          // highest offset ever handed out
 	resent  uint64          // at opening: items up to here may have been sent before

@@ -44,7 +44,6 @@ type Hub struct {
 // ref is a record of the group in hand, chosen for a feed.
 type ref struct {
 	i int
-	t *target
 	m *Match
 }
 
@@ -125,7 +124,7 @@ func (h *Hub) dispatch(g *store.Group) {
 			if len(f.batch) == 0 {
 				h.touched = append(h.touched, f)
 			}
-			f.batch = append(f.batch, ref{i, t, m})
+			f.batch = append(f.batch, ref{i, m})
 		}
 	}
 	for i, f := range h.touched {

@@ -267,9 +267,6 @@ func (f *Feed) push(g *store.Group, batch []ref, size int) {
 			f.pos = off
 			break
 		}
-		if len(f.past) > 0 && r.t.done(f.past, off) {
-			continue // it was settled ahead of others, which have been read again since
-		}
 		rec := g.Record(r.i)
 		if own != nil {
 			own, rec.Props = grab(own, rec.Props)

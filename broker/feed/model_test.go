@@ -360,7 +360,9 @@ func (w *world) script(rng *rand.Rand, steps int) {
 			w.leave(members[rng.IntN(len(members))])
 		case t.shared && op == 8:
 			w.bind(t, []string{"a/#", "a/1", "b/+", "+/1", "c/x", "#"}[rng.IntN(6)])
-		case t.shared && t.from["c/x"] > 0:
+		case !t.shared:
+			w.subscribe(t, []string{"b/+", "c/#", "a"}[rng.IntN(3)])
+		case t.from["c/x"] > 0:
 			w.mu.Lock()
 			delete(t.from, "c/x")
 			t.ended["c/x"] = true
@@ -370,6 +372,12 @@ func (w *world) script(rng *rand.Rand, steps int) {
 			}
 		}
 	}
+}
+
+func (w *world) subscribe(t *tally, filter string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.from[filter], _ = w.feeds[t.name].Subscribe(Filter{Filter: filter, From: Now, QoS: 2})
 }
 
 func (w *world) bind(t *tally, filter string) {
