@@ -103,3 +103,111 @@ func BenchmarkAppend(b *testing.B) {
 		})
 	}
 }
+
+// fill puts n messages of size into a store, from as many clients as given and to as many topics, in turns of a batch.
+func fill(b *testing.B, r *running, n, clients, topics, batch, size int) {
+	b.Helper()
+	done := make(based, 64)
+	waiting := 0
+	for i := 0; i < n; i += batch {
+		turn := i / batch
+		msgs := batchMessages(r.topic(fmt.Sprint("t/", turn%topics)), r.client(fmt.Sprint("c", turn%clients)), min(batch, n-i), size)
+		if waiting == cap(done) {
+			<-done
+			waiting--
+		}
+		if err := r.Append(msgs, nil, true, done); err != nil {
+			b.Fatal(err)
+		}
+		waiting++
+	}
+	for ; waiting > 0; waiting-- {
+		<-done
+	}
+	r.flushAll()
+}
+
+// BenchmarkRead reads a store from its beginning to its end. One operation is one entry examined.
+func BenchmarkRead(b *testing.B) {
+	const n = 1 << 20
+	for _, row := range []struct {
+		name                   string
+		clients, topics, batch int
+		share                  uint32 // one topic in so many is wanted; 0 is none
+		readers                int
+		limit                  int // records a read
+	}{
+		{"all", 20, 20, 400, 1, 1, 1024},
+		{"all/windows=64", 20, 20, 400, 1, 1, 64},
+		{"all/interleaved", 1000, 1000, 1, 1, 1, 1024},
+		{"tenth", 20, 20, 400, 10, 1, 1024},
+		{"none", 20, 20, 400, 0, 1, 1024},
+		{"all/readers=8", 20, 20, 400, 1, 8, 1024},
+	} {
+		b.Run(row.name, func(b *testing.B) {
+			o := Options{Dir: b.TempDir(), TailBytes: 1}
+			r := start(b, o)
+			fill(b, r, n, row.clients, row.topics, row.batch, 128)
+			b.SetBytes(128)
+			b.ReportAllocs()
+			used, began := cpu(), time.Now()
+			var returned atomic.Int64
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for range row.readers {
+				wg.Go(func() {
+					reader, from := r.NewReader(), uint64(0)
+					var recs []Record
+					for left := b.N / row.readers; left > 0; {
+						var next uint64
+						var err error
+						recs, next, err = reader.Read(recs[:0], from, Limits{MaxRecords: row.limit, MaxScan: left}, func(_ uint64, topic uint32) bool {
+							return row.share != 0 && topic%row.share == 0
+						})
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						returned.Add(int64(len(recs)))
+						if left -= int(next - max(from, 1)); next == r.Committed() {
+							next = 1
+						}
+						from = next
+					}
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			st := r.Stats()
+			b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "entries/s")
+			b.ReportMetric(float64(returned.Load())/time.Since(began).Seconds(), "records/s")
+			b.ReportMetric(float64((cpu()-used).Nanoseconds())/float64(b.N), "cpu-ns/entry")
+			b.ReportMetric(float64(st.CacheHits)/float64(max(1, st.CacheHits+st.CacheMisses)), "cache-hits")
+			b.ReportMetric(rss(), "rss-MiB")
+		})
+	}
+}
+
+// BenchmarkRecover opens a store whose journal was never checkpointed. One operation is one message.
+func BenchmarkRecover(b *testing.B) {
+	o := Options{Dir: b.TempDir(), CheckpointBytes: 4 << 30, CheckpointInterval: time.Hour}
+	r := start(b, o)
+	fill(b, r, b.N, 20, 20, 400, 128)
+	r.kill()
+	used := cpu()
+	b.ResetTimer()
+	s, err := Open(o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.StopTimer()
+	b.SetBytes(128)
+	b.ReportMetric(float64((cpu()-used).Nanoseconds())/float64(b.N), "cpu-ns/msg")
+	b.ReportMetric(rss(), "rss-MiB")
+	if s.Next() != uint64(b.N)+1 {
+		b.Fatalf("%d messages, next is %d", b.N, s.Next())
+	}
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+}

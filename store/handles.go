@@ -53,11 +53,16 @@ func (h *handles) acquire(g *seg) (*handle, error) {
 	return o, nil
 }
 
+// evict closes the handle idle longest of a few picked at random, which is near enough.
 func (h *handles) evict() {
 	var oldest *handle
+	looked := 0
 	for _, o := range h.open {
 		if oldest == nil || o.used < oldest.used {
 			oldest = o
+		}
+		if looked++; looked == 8 {
+			break
 		}
 	}
 	delete(h.open, oldest.id)

@@ -157,6 +157,9 @@ type pick struct {
 	*ledger.Entry
 }
 
+// directRead is the size from which on a record is read past the cache.
+const directRead = 128 << 10
+
 const (
 	minChunk = 64
 	maxChunk = 4096
@@ -270,7 +273,7 @@ func (q *read) load(c *chunk, b []byte, p *pick) (bool, error) {
 		c.segs[slot] = g
 	}
 	var err error
-	if len(b) >= blockSize {
+	if len(b) >= directRead {
 		_, err = q.s.readSegment(g, b, int64(p.Pos)) // through the cache it would push out all else
 	} else {
 		err = q.copyBlocks(c, g, b, p.Pos)
