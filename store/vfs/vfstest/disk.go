@@ -13,7 +13,7 @@
 //   - Changes of names are kept or lost each for itself, except that one needs the earlier ones of the same name. A rename
 //     happens as a whole or not at all.
 //
-// A process that dies alone (kill -9) finds what AfterCut(KeepAll) shows.
+// AfterKill makes the disk that the next process finds when one has died alone (kill -9).
 package vfstest
 
 import (

@@ -153,22 +153,23 @@ func (x *external) close() error {
 	return os.RemoveAll(dir)
 }
 
-// copyTo copies the files as an image may show them.
+// copyTo copies the files as an image may show them; without a fate, as they are.
 func (x *external) copyTo(to *Disk, f *fate) error {
 	var errs []error
-	for name, certain := range x.files {
-		if !x.has(name) || !certain && !f.keepName() {
+	for _, name := range sortedKeys(x.files) { // in order: the choices come from one random source
+		certain := x.files[name]
+		if !x.has(name) || f != nil && !certain && !f.keepName() {
 			continue
 		}
 		if _, err := to.parent(name); err != nil {
 			continue // its directory is gone
 		}
 		b, err := os.ReadFile(x.path(name))
-		if before, ok := x.before[name]; ok && !f.keepName() {
+		if before, ok := x.before[name]; ok && f != nil && !f.keepName() {
 			b = before
 		}
 		real, err2 := to.ext.add(name)
-		to.ext.files[name] = true
+		to.ext.files[name] = certain || f != nil
 		errs = append(errs, err, err2, os.WriteFile(real, b, 0o600))
 	}
 	return errors.Join(errs...)

@@ -3,6 +3,7 @@ package vfstest
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 )
 
 // Seeds of AfterCut with a fixed meaning. Every other seed is some mix.
@@ -114,6 +115,57 @@ func (d *Disk) AfterCut(seed uint64) *Disk {
 	}
 	d.images = append(d.images, image)
 	return image
+}
+
+// AfterKill returns the disk that the next process finds when one has died and the power stays on: it reads everything, and what
+// was not certain is still not. The disk itself does not change.
+func (d *Disk) AfterKill() *Disk {
+	d.commitMu.Lock()
+	defer d.commitMu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	image := NewDisk(Never)
+	image.tear, image.seq, image.used = d.tear, d.seq, d.used
+	copies := make(map[*node]*node)
+	image.root = d.root.clone(copies)
+	for _, op := range d.names {
+		edits := make([]nameEdit, len(op.edits))
+		for i, e := range op.edits {
+			edits[i] = nameEdit{nameKey{e.key.dir.clone(copies), e.key.name}, e.to.clone(copies)}
+		}
+		image.names = append(image.names, nameOp{op.seq, edits})
+	}
+	if err := d.ext.copyTo(image, nil); err != nil {
+		panic(err) // the machine that runs the test is broken
+	}
+	d.images = append(d.images, image)
+	return image
+}
+
+// clone copies a node and what it refers to, each node once.
+func (n *node) clone(copies map[*node]*node) *node {
+	if n == nil || copies[n] != nil {
+		return copies[n]
+	}
+	c := *n
+	copies[n] = &c
+	c.opens = 0
+	c.data, c.base, c.blocks, c.dirty = bytes.Clone(n.data), bytes.Clone(n.base), slices.Clone(n.blocks), nil
+	for _, op := range n.dirty {
+		op.data, op.inFlight = bytes.Clone(op.data), false
+		c.dirty = append(c.dirty, op)
+	}
+	for _, m := range []*map[string]*node{&c.entries, &c.certain} {
+		if *m == nil {
+			continue
+		}
+		copied := make(map[string]*node, len(*m))
+		for name, child := range *m {
+			copied[name] = child.clone(copies)
+		}
+		*m = copied
+	}
+	return &c
 }
 
 // copyDir copies a directory as fate would have it.

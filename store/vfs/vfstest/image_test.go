@@ -275,3 +275,41 @@ func TestImagesAreApart(t *testing.T) {
 		t.Errorf("disk %q, image %q", show(t, d), show(t, image))
 	}
 }
+
+// TestAfterKill: the next process reads all, and a power cut still takes back what was not certain.
+func TestAfterKill(t *testing.T) {
+	d := newDisk(t)
+	must(t, vfs.MkdirAll(d, "x", 0o700))
+	f := put(t, d, "x/a", "old")
+	must(t, f.Datasync(), d.SyncDir("x"))
+	write(t, f, 0, "new")
+	must(t, put(t, d, "x/b", "1").Datasync(), d.Rename("x/b", "x/c"), put(t, d, "x/d", "2").Datasync(), d.Remove("x/d"))
+	commit(t, d, "s", "state")
+	lock, err := d.Lock("LOCK")
+	must(t, err)
+	d.CutAfter(0)
+	_, err = f.WriteAt([]byte("N"), 0) // the process dies in this call
+	wantErr(t, "write", err, ErrPowerCut)
+
+	k := d.AfterKill()
+	if got, want := show(t, k), "LOCK= s=state x/a=New x/c=1"; got != want {
+		t.Errorf("the next process finds %q, want %q", got, want)
+	}
+	if l, err := k.Lock("LOCK"); err != nil {
+		t.Error("the lock outlives the process:", err)
+	} else {
+		must(t, l.Close())
+	}
+	if got, want := show(t, k.AfterCut(LoseAll)), "x/a=old"; got != want {
+		t.Errorf("after a power cut there is %q, want %q", got, want)
+	}
+	g, err := k.OpenFile("x/a", os.O_RDWR, 0)
+	must(t, err, g.Datasync(), k.SyncDir("x"), k.SyncDir("."), g.Close())
+	if got, want := show(t, k.AfterCut(LoseAll)), "LOCK= s=state x/a=New x/c=1"; got != want {
+		t.Errorf("after syncs and a power cut there is %q, want %q", got, want)
+	}
+	if got := show(t, d.AfterCut(LoseAll)); got != "x/a=old" {
+		t.Errorf("the first disk has changed: %q", got)
+	}
+	must(t, lock.Close())
+}
