@@ -191,6 +191,38 @@ func TestPowerCutWhileRecovering(t *testing.T) {
 	}
 }
 
+// TestKillThenPowerCut kills the process at every write-like operation, and cuts the power some time after the next one
+// has started: what it found was in the page cache and not on the disk, and it has shown it to clients.
+func TestKillThenPowerCut(t *testing.T) {
+	for _, mode := range []store.SyncMode{store.SyncAlways, store.SyncNone} {
+		t.Run(mode.String(), func(t *testing.T) {
+			inParallel(t, 1, func(t *testing.T, k int) bool {
+				w, d := newWorld(), newDisk(k)
+				defer d.Close()
+				w.sync = mode
+				_ = w.life(t, d, 6)
+				if err := w.killed().revive(t, d.AfterKill(), 1, 0); err != nil {
+					t.Errorf("kill at %d: %v", k, err)
+					return false
+				}
+				next := d.AfterKill()
+				next.CutAfter(k * 7 % 31)
+				if err := w.life(t, next, 1); err != nil && !next.Cut() {
+					t.Errorf("kill at %d: %v", k, err)
+					return false
+				}
+				for _, seed := range []uint64{vfstest.LoseAll, uint64(k) + 2} {
+					if err := w.clone().revive(t, next.AfterCut(seed), seed, 0); err != nil {
+						t.Errorf("kill at %d, seed %d: %v", k, seed, err)
+						return false
+					}
+				}
+				return d.Cut()
+			})
+		})
+	}
+}
+
 // TestFailedOperation fails every write-like operation in turn: the store may stop, but it answers everybody, says nothing
 // is durable that is not, and finds everything at the next start, be it after kill -9 or after a power cut.
 func TestFailedOperation(t *testing.T) {
