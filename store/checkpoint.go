@@ -150,20 +150,14 @@ func (f *flusher) sync() error {
 	return f.s.ledger.Sync()
 }
 
-// sealOld seals open segments whose oldest record would otherwise outlive its age limit by long, since only a whole
-// sealed segment can be deleted.
+// sealOld seals open segments that are in the way of retention.
 func (f *flusher) sealOld(now time.Time) {
-	t := &f.s.table
+	ages := f.s.ages()
 	for key, a := range f.own {
-		if a.meta.Records == 0 {
-			continue
+		if f.s.mustSeal(&a.meta, ages, now) {
+			f.s.table.update(a.seg, func(m *segment.Meta) { m.Sealed = true })
+			f.dirty[a.id] = a
+			delete(f.own, key)
 		}
-		limit := f.s.sealAge(a.topics)
-		if limit <= 0 || now.UnixMicro()-a.meta.FirstTime < limit.Microseconds() {
-			continue
-		}
-		t.update(a.seg, func(m *segment.Meta) { m.Sealed = true })
-		f.dirty[a.id] = a
-		delete(f.own, key)
 	}
 }

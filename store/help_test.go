@@ -35,6 +35,7 @@ func start(t testing.TB, o Options) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.retainEvery = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Store: s, t: t, stop: cancel, ran: make(chan error, 1)}
 	go func() { r.ran <- s.Run(ctx) }()
@@ -144,6 +145,16 @@ func (r *running) read(from uint64) []Record {
 func (r *running) flushAll() {
 	r.t.Helper()
 	r.await("flush", func() bool { return r.Stats().UnflushedBytes == 0 })
+}
+
+// checkpointAll waits until a checkpoint covers everything.
+func (r *running) checkpointAll() {
+	r.t.Helper()
+	r.await("checkpoint", func() bool {
+		poke(r.checkpointNow)
+		poke(r.Store.flusher.wake)
+		return r.Stats().Checkpointed == r.Committed()
+	})
 }
 
 // await waits for a condition.

@@ -36,7 +36,7 @@ func Open(o Options) (_ *Store, err error) {
 	s := &Store{
 		opt: o, log: o.Logger.With("component", "store"), fs: o.FS, segments: o.path("segments"),
 		progress: make(chan struct{}, 1), prepare: make(chan struct{}, 1), checkpointNow: make(chan struct{}, 1),
-		failed: make(chan struct{}),
+		failed: make(chan struct{}), retainEvery: retainEvery,
 	}
 	defer func() {
 		if err != nil {

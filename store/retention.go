@@ -26,7 +26,7 @@ const retainEvery = 2 * time.Second
 //  3. It leaves the table in memory: readers skip its records from here on. Those that have it open finish.
 //  4. The file is unlinked. A crash before that leaves a file that no table knows; the sweep after the next start takes it.
 func (s *Store) retainLoop(ctx context.Context) {
-	tick := time.NewTicker(retainEvery)
+	tick := time.NewTicker(s.retainEvery)
 	defer tick.Stop()
 	s.sweep()
 	for {
@@ -71,9 +71,13 @@ func (s *Store) expired(now time.Time) (victims []*seg, unsaved bool) {
 	}
 	s.table.mu.RLock()
 	defer s.table.mu.RUnlock()
+	ages := s.ages()
 	var sealed []*seg
 	for _, g := range s.table.segs {
-		if g.meta.Sealed && g.meta.Last < protect {
+		switch {
+		case !g.meta.Sealed:
+			unsaved = unsaved || s.mustSeal(&g.meta, ages, now)
+		case g.meta.Last < protect:
 			sealed = append(sealed, g)
 		}
 	}
@@ -83,7 +87,6 @@ func (s *Store) expired(now time.Time) (victims []*seg, unsaved bool) {
 		}
 		return 1
 	})
-	ages := s.ages()
 	bytes := s.table.bytes
 	for _, g := range sealed {
 		limit := ages(g.meta.Topics)
@@ -143,16 +146,14 @@ func (s *Store) ages() func(topics []uint32) time.Duration {
 	}
 }
 
-// sealAge is how long a segment with those topics may stay open; 0 is for ever. Its records live up to so much longer than
-// their limit.
-func (s *Store) sealAge(topics []uint32) time.Duration {
-	age := s.ages()(topics) / 8
-	if s.opt.RetainBytes > 0 {
-		if age == 0 || age > time.Hour {
-			age = time.Hour // or clients that fell silent would keep what nothing can delete
-		}
+// mustSeal says whether an open segment has been open for so long that it is in the way of retention: only what is
+// sealed can be deleted. So records live up to an eighth longer than their limit.
+func (s *Store) mustSeal(m *segment.Meta, ages func(topics []uint32) time.Duration, now time.Time) bool {
+	age := ages(m.Topics) / 8
+	if s.opt.RetainBytes > 0 && (age == 0 || age > time.Hour) {
+		age = time.Hour // or clients that fell silent would keep what nothing can delete
 	}
-	return age
+	return age > 0 && m.Records > 0 && now.UnixMicro()-m.FirstTime >= age.Microseconds()
 }
 
 // remove deletes segments.

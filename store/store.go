@@ -62,7 +62,8 @@ type Store struct {
 	durableFile atomic.Uint64
 
 	first            atomic.Uint64
-	sweepBelow       uint32 // lowest segment number that was free at Open
+	sweepBelow       uint32        // lowest segment number that was free at Open
+	retainEvery      time.Duration // shorter in tests
 	checkpointedNext atomic.Uint64
 
 	waiting  atomic.Bool   // the committer waits for progress
