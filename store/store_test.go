@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/edgemq/edgemq/store/record"
 )
@@ -137,8 +136,9 @@ func TestFollow(t *testing.T) {
 
 func TestSearchTime(t *testing.T) {
 	o := small(t.TempDir())
-	now := time.UnixMicro(1_000_000)
-	o.Now = func() time.Time { return now }
+	var now clock
+	now.micros.Store(1_000_000)
+	o.Now = now.now
 	r := start(t, o)
 	search := func(when string) {
 		t.Helper()
@@ -155,7 +155,7 @@ func TestSearchTime(t *testing.T) {
 		t.Errorf("in an empty store: %d", got)
 	}
 	for i := range 100 {
-		now = time.UnixMicro(1_000_000 + int64(i)*1000)
+		now.micros.Store(1_000_000 + int64(i)*1000)
 		for range 10 {
 			r.put(numbered(1, 1, i, 100))
 		}
@@ -164,7 +164,7 @@ func TestSearchTime(t *testing.T) {
 	r.flushAll()
 	search("in part on disk")
 	r.kill()
-	now = time.UnixMicro(0) // a clock that was set back
+	now.micros.Store(0) // a clock that was set back
 	r = start(t, o)
 	search("on disk")
 	r.put(numbered(1, 1, 100, 100))
