@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -155,7 +157,7 @@ func CursorKey(id string) []byte { return []byte(id) }
 // mutation returns the change of state that saves the feed's cursor; f.mu is held.
 func (f *Feed) mutation() store.Mutation {
 	at, done := f.progress()
-	c := cursor{at: at, sent: f.sent, done: done, extra: f.extra}
+	c := cursor{at: at, sent: f.sent, done: done, extra: f.extra, tries: f.tries}
 	return store.Mutation{Bucket: record.BucketCursors, Key: CursorKey(f.id), Value: c.append(nil)}
 }
 
@@ -222,7 +224,7 @@ func (f *Feed) load() error {
 	if err != nil {
 		return fmt.Errorf("feed %q: %w", f.id, err)
 	}
-	f.sent, f.resent, f.past, f.extra = c.sent, c.sent, c.done, c.extra
+	f.sent, f.resent, f.past, f.extra, f.tries = c.sent, c.sent, c.done, c.extra, c.tries
 	for _, p := range f.past {
 		f.era = max(f.era, p.era)
 	}
@@ -235,6 +237,7 @@ type cursor struct {
 	at, sent uint64
 	done     []past
 	extra    []uint64
+	tries    map[uint64]try
 }
 
 const cursorVersion = 1
@@ -243,7 +246,8 @@ var errCursor = errors.New("feed: damaged cursor")
 
 // append encodes: version u8, then uvarints: cursor, highest offset sent, number of pasts, for each the era, the number of
 // its spans, and for each span the distance from the end of the one before and the length less one; then the
-// number of extra offsets and the distance of each from the one before.
+// number of extra offsets and the distance of each from the one before; then, if something was refused, for each such
+// message the distance of its offset from the one before, how often, and when it is due (µs since 1970).
 func (c *cursor) append(dst []byte) []byte {
 	dst = append(dst, cursorVersion)
 	dst = binary.AppendUvarint(dst, c.at)
@@ -263,6 +267,13 @@ func (c *cursor) append(dst []byte) []byte {
 	last := uint64(0)
 	for _, off := range c.extra {
 		dst = binary.AppendUvarint(dst, off-last)
+		last = off
+	}
+	last = 0
+	for _, off := range slices.Sorted(maps.Keys(c.tries)) {
+		dst = binary.AppendUvarint(dst, off-last)
+		dst = binary.AppendUvarint(dst, uint64(c.tries[off].n))
+		dst = binary.AppendUvarint(dst, uint64(c.tries[off].due))
 		last = off
 	}
 	return dst
@@ -294,7 +305,16 @@ func parseCursor(b []byte) (c cursor, err error) {
 		last = r.after(last, len(c.extra) > 0)
 		c.extra = append(c.extra, last)
 	}
-	if r.bad || len(r.b) > 0 {
+	last = 0
+	for len(r.b) > 0 && !r.bad {
+		last = r.after(last, len(c.tries) > 0)
+		t := try{n: int(r.atMost(math.MaxInt32)), due: int64(r.atMost(math.MaxInt64))}
+		if c.tries == nil {
+			c.tries = map[uint64]try{}
+		}
+		c.tries[last] = t
+	}
+	if r.bad {
 		return cursor{}, errCursor
 	}
 	return c, nil

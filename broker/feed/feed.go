@@ -119,11 +119,23 @@ type Feed struct {
 	closed  bool
 	overrun bool // Overrun was called
 	stats   Stats
+
+	// Of queues; guarded by mu but for name and queues, which are set once.
+	name    string
+	queues  *Queues
+	policy  Policy
+	paused  bool
+	tries   map[uint64]try // by offset: what was refused and is not settled
+	graves  []grave
+	timer   *time.Timer // runs retry
+	retryAt int64       // when; 0 if it is not to run
 }
 
 // Stats counts what a feed did since it was opened.
 type Stats struct {
 	Sent, Settled, Expired, Skipped uint64
+	Redelivered                     uint64 // refused by a member
+	Dead                            uint64 // of them gone to the dead letters
 }
 
 // ID is the name under which the feed's cursor is kept.
@@ -294,7 +306,7 @@ func (f *Feed) goBack(from, examined uint64) {
 		case sent:
 			s.extra = true
 			extra = append(extra, s.Offset)
-		case waiting:
+		case waiting, refused:
 			extra = append(extra, s.Offset)
 			f.drop(s)
 		}

@@ -337,6 +337,15 @@ func (f *Feed) Close() {
 	f.members = nil
 	f.win.clear()
 	f.waiting, f.held, f.bytes = 0, 0, 0
+	f.disarm()
+}
+
+// disarm stops the timer of refused items; f.mu is held.
+func (f *Feed) disarm() {
+	if f.timer != nil {
+		f.timer.Stop()
+		f.timer, f.retryAt = nil, 0
+	}
 }
 
 // Protect returns the lowest offset that a durable feed still needs, Committed if none needs any: retention

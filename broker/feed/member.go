@@ -14,6 +14,7 @@ type Member struct {
 	w      Waker
 	serial uint64 // its number among all that ever joined
 	qos    byte
+	sent   int  // items taken and not settled; guarded by Feed.mu
 	todo   seqs // waiting items that are this member's, in order; guarded by Feed.mu
 	gone   bool // guarded by Feed.mu
 }
@@ -93,6 +94,8 @@ func (f *Feed) rest() {
 	f.win.clear()
 	f.waiting, f.held, f.bytes = 0, 0, 0
 	clear(f.keys)
+	f.graves = nil
+	f.disarm()
 	f.touch()
 }
 
@@ -102,8 +105,11 @@ func (m *Member) Take(dst []Item, maxItems, maxBytes int) []Item {
 	f := m.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m.gone {
+	if m.gone || f.paused {
 		return dst
+	}
+	if limit := f.policy.MaxInFlight; limit > 0 {
+		maxItems = min(maxItems, limit-m.sent)
 	}
 	var now int64
 	n, changed := len(dst), false
@@ -147,7 +153,11 @@ func (m *Member) Take(dst []Item, maxItems, maxBytes int) []Item {
 			continue
 		}
 		s.state = sent
+		m.sent++
 		f.waiting--
+		if f.policy.AckTimeout > 0 {
+			s.sentAt = time.Now().UnixMicro()
+		}
 		if !f.opt.Shared { // no other member will need it; if this one goes, it is read again
 			f.bytes -= size
 			s.Props, s.Payload = nil, nil
@@ -191,6 +201,9 @@ func (m *Member) Settle(seqs ...uint64) {
 func (f *Feed) settle(s *slot) {
 	f.stats.Settled++
 	f.drop(s)
+	if len(f.tries) > 0 {
+		delete(f.tries, s.Offset)
+	}
 	if len(f.extra) > 0 {
 		if i, ok := slices.BinarySearch(f.extra, s.Offset); ok {
 			f.extra = slices.Delete(f.extra, i, i+1)
@@ -200,23 +213,29 @@ func (f *Feed) settle(s *slot) {
 
 // drop takes a slot out of all counts and frees its record, but for the offset that the cursor needs.
 func (f *Feed) drop(s *slot) {
-	was, k := s.state, s.key
+	was, k, m := s.state, s.key, s.m
 	if was == waiting {
 		f.waiting--
 	}
 	f.held--
 	f.bytes -= len(s.Props) + len(s.Payload)
-	s.state, s.key, s.m, s.Match = settled, nil, nil, nil
+	blocks := s.blocks
+	s.state, s.key, s.m, s.Match, s.blocks = settled, nil, nil, nil, nil
 	s.Props, s.Payload = nil, nil
+	if was == sent {
+		m.sent--
+	}
+	if blocks != nil {
+		blocks.blocked--
+		f.release(blocks)
+	}
 	if k == nil {
 		return
 	}
 	switch {
 	case was == sent:
 		k.sent--
-	case k.moving:
-		k.held--
-	default:
+	case m != nil: // else it was held back
 		k.waiting--
 	}
 	f.release(k)
@@ -248,10 +267,30 @@ func (f *Feed) wake() {
 func (f *Feed) add(r store.Record, m *Match) {
 	s := f.win.push()
 	s.Record, s.Match = r, m
-	f.waiting++
 	f.held++
 	f.bytes += len(r.Props) + len(r.Payload)
+	if t, ok := f.tries[r.Offset]; ok && t.due > time.Now().UnixMicro() { // refused, before the feed rested
+		s.state = refused
+		if f.policy.Ordered {
+			f.block(s)
+		}
+		f.arm(t.due)
+		return
+	}
+	f.waiting++
 	f.assign(s)
+}
+
+// block has a refused slot hold back its key; f.mu is held.
+func (f *Feed) block(s *slot) {
+	h := keyOf(s)
+	k := f.keys[h]
+	if k == nil {
+		k = &key{hash: h, m: f.pick(h)}
+		f.keys[h] = k
+	}
+	k.blocked++
+	s.blocks = k
 }
 
 // push takes what a group of that size has for this feed. When the window is full the feed stops being live:

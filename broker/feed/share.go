@@ -13,9 +13,13 @@ type key struct {
 	m       *Member
 	sent    int  // with m and not settled
 	waiting int  // in m's todo
-	held    int  // waiting for the move
+	blocked int  // refused items of an ordered queue that hold back the others
+	held    seqs // waiting, and with no member yet
 	moving  bool // to whichever member pick says when sent is 0
 }
+
+// ordered tells whether one item of a key is with a member at a time.
+func (f *Feed) ordered() bool { return f.policy.Ordered }
 
 // keyOf returns the key of a record in a shared feed.
 func keyOf(s *slot) uint64 {
@@ -71,8 +75,8 @@ func (f *Feed) assign(s *slot) {
 		}
 		s.key = k
 	}
-	if k.moving {
-		k.held++
+	if k.moving || k.blocked > 0 || f.ordered() && k.sent+k.waiting > 0 {
+		k.held.push(s.Seq)
 		return
 	}
 	k.waiting++
@@ -80,30 +84,34 @@ func (f *Feed) assign(s *slot) {
 	k.m.todo.push(s.Seq)
 }
 
-// release is called when a key has one unsettled item less: it ends a move or forgets the key. f.mu is held.
+// release is called when a key has one item less with its member: it ends a move, gives the member what was held
+// back, or forgets the key. f.mu is held.
 func (f *Feed) release(k *key) {
-	if k.sent > 0 {
+	if k.sent > 0 || k.blocked > 0 {
 		return
 	}
 	if k.moving {
-		k.moving, k.held = false, 0
-		k.m = f.pick(k.hash)
-		if k.m == nil {
-			return
+		k.moving, k.m = false, f.pick(k.hash)
+	}
+	if k.m == nil {
+		return
+	}
+	for k.held.len() > 0 && !(f.ordered() && k.waiting > 0) {
+		seq := k.held.pop()
+		if !f.win.has(seq) {
+			continue
 		}
-		for seq := f.win.head; seq < f.win.tail; seq++ {
-			if s := f.win.at(seq); s.key == k && s.state == waiting && s.m == nil {
-				f.assign(s)
-			}
-		}
-		if k.waiting > 0 {
-			k.m.w.Wake()
-			return
+		if s := f.win.at(seq); s.key == k && s.state == waiting && s.m == nil {
+			s.m = k.m
+			k.waiting++
+			k.m.todo.push(seq)
 		}
 	}
-	if k.waiting == 0 {
-		delete(f.keys, k.hash)
+	if k.waiting > 0 {
+		k.m.w.Wake()
+		return
 	}
+	delete(f.keys, k.hash)
 }
 
 // rebalance assigns all waiting slots anew, after members or slots have changed hands. f.mu is held.
@@ -112,7 +120,8 @@ func (f *Feed) rebalance() {
 		m.todo.clear()
 	}
 	for h, k := range f.keys {
-		k.waiting, k.held, k.moving = 0, 0, false
+		k.waiting, k.moving = 0, false
+		k.held.clear()
 		switch to := f.pick(h); {
 		case k.sent == 0:
 			k.m = to

@@ -11,6 +11,7 @@ type state uint8
 const (
 	waiting state = iota // for its member to take it
 	sent                 // taken, not yet settled
+	refused              // to be sent again later, see Feed.tries
 	settled              // answered, expired or void
 )
 
@@ -21,6 +22,9 @@ type slot struct {
 	extra bool // taken before the feed went back: says nothing about the cursor
 	m     *Member
 	key   *key
+	// blocks is the key that a refused item of an ordered queue holds back.
+	blocks *key
+	sentAt int64 // µs since 1970; of queues with an AckTimeout
 }
 
 // window is a queue of slots named by sequence numbers that are never used twice. Slots leave at the head, once settled.

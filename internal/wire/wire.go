@@ -11,7 +11,12 @@ const (
 	StoreTimestamp = "@StoreTimestamp" // ms since 1970, by the broker's clock
 	ShardingKey    = "@ShardingKey"    // messages with the same key stay in order and go to one consumer
 	SearchKey      = "@SearchKey"
-	Redelivered    = "@Redelivered"
+	Redelivered    = "@Redelivered"  // how often consumers refused it
+	Topic          = "@Topic"        // of a dead letter: the topic it was published to
+	Queue          = "@Queue"        // of a dead letter: the queue that gave it up
+	OriginOffset   = "@OriginOffset" // of a dead letter: its place in the log before
+	Reason         = "@Reason"       // why it was refused
+	Delay          = "@Delay"        // of a refusal: seconds until it comes again
 	TraceID        = "@TraceId"
 	Types          = "@types" // which values are not strings
 )

@@ -1,0 +1,318 @@
+package feed
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/internal/wire"
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+// Policy says how a queue deals with messages that its consumers do not get done.
+type Policy struct {
+	MaxInFlight   int             // unacknowledged messages of one consumer; 0 leaves it to the consumer's window
+	MaxDeliveries int             // a message refused so often goes to DeadLetter; 0 means 5, negative never
+	RetryDelay    []time.Duration // after the first, second, … refusal, the last for all that follow; nil means 1, 2, 4, 8 s
+	DeadLetter    string          // queue; "" means <name>-dead
+	Ordered       bool            // a refused message holds back the later ones of its key; one of a key is with a consumer at a time
+	AckTimeout    time.Duration   // a consumer that keeps a message for so long is disconnected; 0 lets it
+}
+
+var defaultRetry = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
+
+// delay is how long a message waits after its n-th refusal.
+func (p *Policy) delay(n int) time.Duration {
+	levels := p.RetryDelay
+	if len(levels) == 0 {
+		levels = defaultRetry
+	}
+	return levels[min(n, len(levels))-1]
+}
+
+// deadly tells whether the n-th refusal is the last.
+func (p *Policy) deadly(n int) bool {
+	limit := p.MaxDeliveries
+	if limit == 0 {
+		limit = 5
+	}
+	return limit > 0 && n >= limit
+}
+
+// try is what is known of a message that was refused.
+type try struct {
+	n   int
+	due int64 // when it is sent again, µs since 1970
+}
+
+// grave is a message on its way to the dead letters.
+type grave struct {
+	seq    uint64
+	reason string
+}
+
+// DefaultDelay as Refuse's delay leaves it to the policy.
+const DefaultDelay = -1
+
+// Refuse says that the member cannot deal with an item: it comes again after a while, to whichever member has its key
+// then, or goes to the dead letters. delay below 0 leaves the while to the queue's policy.
+func (m *Member) Refuse(seq uint64, reason string, delay time.Duration) {
+	f := m.feed
+	f.mu.Lock()
+	dead := f.refuse(m, seq, reason, delay)
+	f.mu.Unlock()
+	if dead {
+		f.bury()
+	}
+}
+
+// refuse moves a slot from sent to refused and reports whether bury is to be called; f.mu is held.
+func (f *Feed) refuse(m *Member, seq uint64, reason string, delay time.Duration) (dead bool) {
+	if m.gone || !f.win.has(seq) {
+		return false
+	}
+	s := f.win.at(seq)
+	if s.state != sent || s.m != m {
+		return false
+	}
+	f.stats.Redelivered++
+	t := f.tries[s.Offset]
+	t.n++
+	if delay < 0 {
+		delay = f.policy.delay(t.n)
+	}
+	t.due = time.Now().Add(delay).UnixMicro()
+	if f.tries == nil {
+		f.tries = map[uint64]try{}
+	}
+	f.tries[s.Offset] = t
+	k := s.key
+	m.sent--
+	s.state, s.m, s.key = refused, nil, nil
+	if dead = f.policy.deadly(t.n); dead {
+		f.graves = append(f.graves, grave{seq, reason})
+	} else {
+		f.arm(t.due)
+	}
+	if k != nil {
+		k.sent--
+		if f.policy.Ordered && !dead {
+			k.blocked++
+			s.blocks = k
+		}
+		f.release(k)
+	}
+	f.touch()
+	return dead
+}
+
+// arm sees to it that retry runs at a time; f.mu is held.
+func (f *Feed) arm(due int64) {
+	if f.retryAt != 0 && f.retryAt <= due {
+		return
+	}
+	f.retryAt = due
+	wait := max(0, time.Until(time.UnixMicro(due)))
+	if f.timer == nil {
+		f.timer = time.AfterFunc(wait, f.retry)
+		return
+	}
+	f.timer.Reset(wait)
+}
+
+// retry gives refused items that are due to members again.
+func (f *Feed) retry() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.retryAt = 0
+	if f.closed || len(f.members) == 0 {
+		return // those that join read them again
+	}
+	now := time.Now().UnixMicro()
+	var next int64
+	for seq := f.win.head; seq < f.win.tail; seq++ {
+		s := f.win.at(seq)
+		if s.state != refused || f.buried(seq) {
+			continue
+		}
+		if due := f.tries[s.Offset].due; due > now {
+			if next == 0 || due < next {
+				next = due
+			}
+			continue
+		}
+		f.again(s)
+	}
+	if next != 0 {
+		f.arm(next)
+	}
+	f.wake()
+}
+
+// again makes a refused slot a waiting one; f.mu is held.
+func (f *Feed) again(s *slot) {
+	s.state = waiting
+	f.waiting++
+	k := s.blocks
+	if k == nil {
+		f.assign(s)
+		return
+	}
+	// It goes before everything that its key held back.
+	s.blocks = nil
+	k.blocked--
+	if k.moving && k.sent == 0 {
+		k.moving, k.m = false, f.pick(k.hash)
+	}
+	f.keys[k.hash] = k
+	s.key, s.m = k, k.m
+	k.waiting++
+	if k.m != nil {
+		k.m.todo.push(s.Seq)
+	}
+}
+
+// buried tells whether a slot is on its way to the dead letters; f.mu is held.
+func (f *Feed) buried(seq uint64) bool {
+	return slices.ContainsFunc(f.graves, func(g grave) bool { return g.seq == seq })
+}
+
+// bury moves what was refused too often to the dead letters: there and gone from here in one append.
+func (f *Feed) bury() {
+	name, err := f.deadLetters()
+	if err == nil {
+		err = f.buryIn(name)
+	}
+	if err == nil {
+		return
+	}
+	f.hub.logger.Error("moving a message to the dead letters failed, trying again", "queue", f.name, "err", err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, g := range f.graves { // they are refused once more in a while
+		if f.win.has(g.seq) && f.win.at(g.seq).state == refused {
+			s := f.win.at(g.seq)
+			t := f.tries[s.Offset]
+			t.n, t.due = t.n-1, time.Now().Add(time.Second).UnixMicro()
+			f.tries[s.Offset] = t
+			f.arm(t.due)
+		}
+	}
+	f.graves = nil
+}
+
+// deadLetters returns the topic of the queue for dead letters, which it creates.
+func (f *Feed) deadLetters() (uint32, error) {
+	f.mu.Lock()
+	name := f.policy.DeadLetter
+	f.mu.Unlock()
+	if name == "" {
+		name = f.name + "-dead"
+	}
+	if _, err := f.queues.Create(name); err != nil {
+		return 0, err
+	}
+	return f.hub.log.TopicID(topic.QueuePrefix + name)
+}
+
+func (f *Feed) buryIn(topicID uint32) error {
+	h := f.hub
+	h.saver.order.Lock()
+	defer h.saver.order.Unlock()
+	f.mu.Lock()
+	var msgs []store.Message
+	var slots []uint64
+	for _, g := range f.graves {
+		if !f.win.has(g.seq) || f.win.at(g.seq).state != refused {
+			continue // the feed rested meanwhile
+		}
+		s := f.win.at(g.seq)
+		msgs = append(msgs, f.deadLetter(s, g.reason, topicID))
+		slots = append(slots, g.seq)
+	}
+	mut := f.asIfSettled(slots)
+	f.mu.Unlock()
+	if len(msgs) == 0 {
+		return nil
+	}
+	if err := h.log.Append(msgs, []store.Mutation{mut}, true, nil); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, seq := range slots {
+		if s := f.win.at(seq); f.win.has(seq) && s.state == refused {
+			f.settle(s)
+		}
+	}
+	f.graves = slices.DeleteFunc(f.graves, func(g grave) bool { return slices.Contains(slots, g.seq) })
+	f.stats.Dead += uint64(len(slots))
+	f.win.trim()
+	f.resume()
+	return nil
+}
+
+// asIfSettled returns the cursor as it is once some slots are settled; f.mu is held.
+func (f *Feed) asIfSettled(seqs []uint64) store.Mutation {
+	extra := f.extra
+	for _, seq := range seqs {
+		s := f.win.at(seq)
+		s.state = settled
+		f.held--
+		f.extra = slices.DeleteFunc(slices.Clone(f.extra), func(off uint64) bool { return off == s.Offset })
+	}
+	mut := f.mutation()
+	for _, seq := range seqs {
+		f.win.at(seq).state = refused
+		f.held++
+	}
+	f.extra = extra
+	return mut
+}
+
+// deadLetter returns the message that a dead letter is: the original with what became of it.
+func (f *Feed) deadLetter(s *slot, reason string, topicID uint32) store.Message {
+	props := slices.Clone(s.Props)
+	add := func(name, value string) {
+		if _, there := packet.FindUser(s.Props, name); !there {
+			props = packet.AppendUser(props, name, value)
+		}
+	}
+	add(wire.Topic, f.hub.log.TopicName(s.Topic))
+	add(wire.Producer, f.hub.log.ClientName(s.Client))
+	props = packet.AppendUser(props, wire.Queue, f.name)
+	props = packet.AppendUser(props, wire.Redelivered, strconv.Itoa(f.tries[s.Offset].n))
+	props = packet.AppendUser(props, wire.OriginOffset, strconv.FormatUint(s.Offset, 10))
+	if reason != "" {
+		props = packet.AppendUser(props, wire.Reason, reason)
+	}
+	flags := s.Flags &^ (record.FlagExpiry | record.FlagRetain) // dead letters stay until somebody looks
+	return store.Message{Topic: topicID, Client: s.Client, Flags: flags.WithQoS(max(1, flags.QoS())), Props: props, Payload: s.Payload}
+}
+
+// stuck is implemented by a Waker that wants to know that its member keeps an item for too long.
+type stuck interface{ Stuck() }
+
+// checkAcks tells the members that keep an item for longer than the policy allows.
+func (f *Feed) checkAcks(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.policy.AckTimeout <= 0 {
+		return
+	}
+	limit := now.Add(-f.policy.AckTimeout).UnixMicro()
+	var told []*Member
+	for seq := f.win.head; seq < f.win.tail; seq++ {
+		s := f.win.at(seq)
+		if s.state != sent || s.sentAt > limit || slices.Contains(told, s.m) {
+			continue
+		}
+		told = append(told, s.m)
+		if w, ok := s.m.w.(stuck); ok {
+			w.Stuck()
+		}
+	}
+}
