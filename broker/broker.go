@@ -158,6 +158,9 @@ func (b *Broker) Addrs() []string {
 // Store returns the store, for inspection.
 func (b *Broker) Store() *store.Store { return b.store }
 
+// Queues returns the queues, for managing them.
+func (b *Broker) Queues() *feed.Queues { return b.queues }
+
 // Run serves until ctx ends, then stops cleanly: what was accepted is committed and acknowledged, sessions and cursors are saved. It
 // returns early, with an error, if the store fails for good.
 func (b *Broker) Run(ctx context.Context) error {
@@ -220,6 +223,9 @@ func (b *Broker) createQueues() error {
 			return fmt.Errorf("queue %q: a queue's name is 1 to 128 of A-Z a-z 0-9 _ . -", q.Name)
 		}
 		f, err := b.queues.Create(q.Name)
+		if err == nil {
+			err = b.queues.SetPolicy(q.Name, q.Policy)
+		}
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/transport"
 	"github.com/edgemq/edgemq/store"
 )
@@ -29,6 +30,7 @@ type Listener struct {
 type Queue struct {
 	Name   string
 	Topics []string // filters
+	Policy feed.Policy
 }
 
 // Options say how a broker behaves. internal/config fills them from config.yaml; every zero is a default.
@@ -56,7 +58,7 @@ type Options struct {
 	ConnectTimeout    time.Duration // from accept to CONNECT; 0 means 10 s
 	MaxPacket         int           // bytes; 0 means 1 MiB
 	MaxTopicLevels    int           // 0 means 128
-	MaxTopicBytes     int           // 0 means 65535
+	MaxTopicBytes     int           // at most 16384, for a name is a key in the state; 0 means 8192
 	ReceiveMaximum    int           // unacknowledged publishes of an MQTT 5 client; 0 means 1024
 	TopicAliasMaximum int           // 0 means 64, negative none
 	MaxKeepAlive      uint16        // seconds; 0 leaves it to the client
@@ -85,7 +87,7 @@ func (o Options) withDefaults() Options {
 	def(&o.ConnectTimeout, 10*time.Second)
 	def(&o.MaxPacket, 1<<20)
 	def(&o.MaxTopicLevels, 128)
-	def(&o.MaxTopicBytes, 65535)
+	def(&o.MaxTopicBytes, 8192)
 	def(&o.ReceiveMaximum, 1024)
 	def(&o.TopicAliasMaximum, 64)
 	def(&o.ShutdownTimeout, 10*time.Second)

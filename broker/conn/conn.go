@@ -30,6 +30,9 @@ type Options struct {
 // maxConnect bounds the first packet, which comes from somebody unknown.
 const maxConnect = 256 << 10
 
+// maxClientID bounds a client id: with a topic filter it is a key in the state.
+const maxClientID = 4096
+
 // Conn is one connection. Read is called from one goroutine; Write, Close and the others from any.
 type Conn struct {
 	raw  net.Conn
@@ -134,6 +137,9 @@ func (c *Conn) frame(f []byte) error {
 	switch v := c.link.Version; t {
 	case packet.TypePublish:
 		err := packet.ParsePublish(v, f, &c.publish)
+		if e, ok := errors.AsType[*packet.Error](err); ok && e.Code == packet.CodeTopicInvalid && v == packet.V5 && c.publish.QoS > 0 {
+			err = nil // a wildcard in the topic: the link refuses the name in the PUBACK or PUBREC
+		}
 		if err != nil {
 			return err
 		}
@@ -199,6 +205,11 @@ func (c *Conn) connect(f []byte) error {
 			c.refuse(p, err)
 			return err
 		}
+	}
+	if len(p.ClientID) > maxClientID {
+		err := &packet.Error{Code: packet.CodeClientIDInvalid, Rule: "MQTT-3.1.3-8", Msg: "client id is longer than 4096 bytes"}
+		c.refuse(p, err)
+		return err
 	}
 	if p.ClientID == "" { // [MQTT-3.1.3-6]
 		p.ClientID, c.assigned = newClientID(), true

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/edgemq/edgemq/broker/topic"
 	"github.com/edgemq/edgemq/store"
@@ -86,6 +87,7 @@ func NewHub(log *store.Store, logger *slog.Logger) *Hub {
 func (h *Hub) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { h.saver.run(ctx) })
+	wg.Go(func() { h.watchAcks(ctx) })
 	err := h.log.Follow(ctx, h.dispatch)
 	h.stop()
 	h.wg.Wait()
@@ -95,6 +97,30 @@ func (h *Hub) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// watchAcks looks, once a second, for consumers that keep messages for too long.
+func (h *Hub) watchAcks(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			h.feedsMu.Lock()
+			var queues []*Feed
+			for _, f := range h.feeds {
+				if f.queues != nil {
+					queues = append(queues, f)
+				}
+			}
+			h.feedsMu.Unlock()
+			for _, f := range queues {
+				f.checkAcks(now)
+			}
+		}
+	}
 }
 
 // dispatch hands one group to the feeds that keep up with the log.

@@ -233,7 +233,7 @@ func (f *Feed) buryIn(topicID uint32) error {
 		msgs = append(msgs, f.deadLetter(s, g.reason, topicID))
 		slots = append(slots, g.seq)
 	}
-	mut := f.asIfSettled(slots)
+	mut := f.asIfSettled(slots, refused)
 	f.mu.Unlock()
 	if len(msgs) == 0 {
 		return nil
@@ -255,8 +255,8 @@ func (f *Feed) buryIn(topicID uint32) error {
 	return nil
 }
 
-// asIfSettled returns the cursor as it is once some slots are settled; f.mu is held.
-func (f *Feed) asIfSettled(seqs []uint64) store.Mutation {
+// asIfSettled returns the cursor as it is once some slots, which are all in one state, are settled; f.mu is held.
+func (f *Feed) asIfSettled(seqs []uint64, was state) store.Mutation {
 	extra := f.extra
 	for _, seq := range seqs {
 		s := f.win.at(seq)
@@ -266,7 +266,7 @@ func (f *Feed) asIfSettled(seqs []uint64) store.Mutation {
 	}
 	mut := f.mutation()
 	for _, seq := range seqs {
-		f.win.at(seq).state = refused
+		f.win.at(seq).state = was
 		f.held++
 	}
 	f.extra = extra

@@ -33,11 +33,18 @@ func OpenQueues(h *Hub, auto bool) (*Queues, error) {
 	q := &Queues{hub: h, auto: auto, byName: map[string]*Feed{}}
 	bindings := map[string][]Filter{}
 	var names []string
+	paused := map[string]bool{}
 	var bad error
-	err := h.log.Range(record.BucketQueues, nil, func(k, _ []byte) bool {
+	err := h.log.Range(record.BucketQueues, nil, func(k, v []byte) bool {
 		names = append(names, string(k))
-		return true
+		if paused[string(k)], bad = parseQueue(v); bad != nil {
+			bad = fmt.Errorf("queue %q: %w", k, bad)
+		}
+		return bad == nil
 	})
+	if err == nil {
+		err = bad
+	}
 	if err != nil {
 		return nil, fmt.Errorf("load queues: %w", err)
 	}
@@ -58,13 +65,25 @@ func OpenQueues(h *Hub, auto bool) (*Queues, error) {
 		if q.byName[name], err = q.open(name, bindings[name]); err != nil {
 			return nil, err
 		}
+		q.byName[name].paused = paused[name]
 	}
 	return q, nil
 }
 
+// QueueID is the id of a queue's feed.
+func QueueID(name string) string { return "q/" + name }
+
 func (q *Queues) open(name string, bindings []Filter) (*Feed, error) {
 	direct := Filter{Filter: topic.QueuePrefix + name, QoS: 2}
-	return q.hub.Open("q/"+name, Options{Durable: true, Shared: true}, append(bindings, direct)...)
+	f, err := q.hub.Open(QueueID(name), Options{Durable: true, Shared: true}, append(bindings, direct)...)
+	if err != nil {
+		return nil, err
+	}
+	f.name, f.queues = name, q
+	if strings.HasSuffix(name, "-dead") {
+		f.policy.MaxDeliveries = -1 // there is nowhere to go from here
+	}
+	return f, nil
 }
 
 // Names returns the queues there are, sorted.
@@ -115,7 +134,7 @@ func (q *Queues) Create(name string) (*Feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	mut := record.Put(record.BucketQueues, []byte(name), []byte{queueVersion})
+	mut := record.Put(record.BucketQueues, []byte(name), appendQueue(false))
 	if err := q.hub.Save([]store.Mutation{mut}, nil, f); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("create queue %q: %w", name, err)
@@ -174,4 +193,25 @@ func parseBinding(filter string, b []byte) (Filter, error) {
 		return Filter{}, errBinding
 	}
 	return flt, nil
+}
+
+// appendQueue encodes: version u8, flags u8 (1: paused).
+func appendQueue(paused bool) []byte {
+	if paused {
+		return []byte{queueVersion, 1}
+	}
+	return []byte{queueVersion, 0}
+}
+
+func parseQueue(b []byte) (paused bool, err error) {
+	if len(b) == 0 {
+		return false, errors.New("feed: damaged queue")
+	}
+	if b[0] != queueVersion {
+		return false, fmt.Errorf("feed: queue of version %d: %w", b[0], store.ErrVersion)
+	}
+	if len(b) != 2 {
+		return false, errors.New("feed: damaged queue")
+	}
+	return b[1]&1 != 0, nil
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/edgemq/edgemq/broker/feed"
@@ -11,14 +12,21 @@ import (
 
 // answer is one acknowledgement from the client.
 type answer struct {
-	t    packet.Type
-	id   uint16
-	code byte
+	t      packet.Type
+	id     uint16
+	code   byte
+	reason string // of a refusal
 }
 
 // Ack takes one PUBACK, PUBREC or PUBCOMP; FlushAcks carries out what was taken.
 func (l *Link) Ack(t packet.Type, a *packet.Ack) {
-	l.answers = append(l.answers, answer{t, a.PacketID, a.Code})
+	reason := ""
+	if a.Code >= packet.CodeUnspecified {
+		if reason = a.Reason(); reason == "" {
+			reason = fmt.Sprintf("refused with 0x%02X", a.Code)
+		}
+	}
+	l.answers = append(l.answers, answer{t, a.PacketID, a.Code, reason})
 }
 
 // FlushAcks carries out the acknowledgements that were taken since the last call.
@@ -71,13 +79,13 @@ func (s *Session) acknowledge(l *Link, answers []answer) {
 		switch a.t {
 		case packet.TypePuback:
 			if fl := s.flights.get(a.id); fl != nil && fl.stage == sentQoS1 {
-				s.finish(fl, &done, &muts)
+				s.finish(fl, a, &done, &muts)
 			}
 		case packet.TypePubrec:
 			out = s.received2(a, &done, &muts, out)
 		case packet.TypePubcomp:
 			if fl := s.flights.get(a.id); fl != nil && fl.stage == released {
-				s.finish(fl, &done, &muts)
+				s.finish(fl, answer{}, &done, &muts)
 			}
 		}
 	}
@@ -107,7 +115,7 @@ func (s *Session) received2(a answer, done *settling, muts *[]store.Mutation, ou
 		}
 		return packet.AppendAck(out, l.Version, packet.TypePubrel, a.id, packet.CodePacketIDNotFound, "")
 	case a.code >= packet.CodeUnspecified: // [MQTT-4.3.3-4] refused: there will be no PUBREL
-		s.finish(fl, done, muts)
+		s.finish(fl, a, done, muts)
 		return out
 	case fl.stage == sentQoS2 && fl.m != nil:
 		fl.stage = released
@@ -118,14 +126,19 @@ func (s *Session) received2(a answer, done *settling, muts *[]store.Mutation, ou
 	return packet.AppendAck(out, l.Version, packet.TypePubrel, a.id, packet.CodeSuccess, "") // [MQTT-4.3.3-5]
 }
 
-// finish ends a flight: its record is settled, its packet id free.
-func (s *Session) finish(fl *flight, done *settling, muts *[]store.Mutation) {
+// finish ends a flight: its record is settled, or refused if a queue's consumer says so, and its packet id free.
+func (s *Session) finish(fl *flight, a answer, done *settling, muts *[]store.Mutation) {
 	if fl.m == nil {
 		s.resend.complete(fl.id) // what the state holds of it stays until the feed comes by the record
 		s.flights.take(fl.id)
 		return
 	}
-	done.add(fl.m, fl.seq)
+	if m, ok := fl.m.source.(*feed.Member); ok && fl.m.queue && a.code >= packet.CodeUnspecified {
+		done.done() // in the order in which the client answered
+		m.Refuse(fl.seq, a.reason, feed.DefaultDelay)
+	} else {
+		done.add(fl.m, fl.seq)
+	}
 	if s.durable && fl.stage != sentQoS1 {
 		if fl.m.f != nil && !slices.Contains(done.feeds, fl.m.f) {
 			done.feeds = append(done.feeds, fl.m.f)

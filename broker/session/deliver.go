@@ -39,8 +39,8 @@ func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 		}
 		w.items = m.Take(w.items[:0], min(takeItems, room), min(size, writeBytes))
 		if len(w.items) == 0 {
-			if m.retained != nil {
-				s.finishRetained(l)
+			if m.retained != nil && s.finishRetained(l) {
+				start = -1 // a member is gone, so the count of those that were asked is off: ask all again
 			}
 			if m.mark > 0 && m.f.CaughtUp(m.mark, l) {
 				buf = appendMark(buf, l.Version, m)

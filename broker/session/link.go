@@ -110,6 +110,11 @@ func (l *Link) Kick(code byte, reason string) {
 	l.Close()
 }
 
+// Stuck ends the connection of a queue's consumer that keeps a message for longer than the queue allows.
+func (l *Link) Stuck() {
+	l.Kick(packet.CodeQuotaExceeded, "a message was not acknowledged within the queue's ack_timeout")
+}
+
 // Cause returns why we ended the connection, "" if we did not.
 func (l *Link) Cause() string {
 	l.mu.Lock()

@@ -101,6 +101,12 @@ func (l *Link) Publish(p *packet.Publish) error {
 	if ref.code != 0 {
 		return l.refuseOne(p, ref)
 	}
+	if ref.nack != "" {
+		if err := l.session.Load().nack(ref.nack, p); err != nil {
+			return l.refuseOne(p, &topicRef{code: codeOf(err), reason: err.Error()})
+		}
+		return l.accept(p)
+	}
 	msg := l.message(p, ref)
 	if l.duplicate(p, &msg) {
 		return nil
@@ -340,7 +346,8 @@ func (l *Link) lookup(name []byte) (*topicRef, error) {
 	}
 	switch {
 	case n.Kind == topic.QueueNack:
-		return &topicRef{code: packet.CodeTopicInvalid, reason: "this kind of topic is not supported yet"}, nil
+		ref.nack = string(n.Queue)
+		return ref, nil
 	case ref.queue:
 		if _, err := l.m.queues.Use(string(n.Queue)); err != nil {
 			return &topicRef{code: codeOf(err), reason: err.Error()}, nil

@@ -265,17 +265,19 @@ func (s *Session) retainedProgress(muts []store.Mutation) []store.Mutation {
 }
 
 // finishRetained ends the sending of retained messages that is complete without an acknowledgement.
-func (s *Session) finishRetained(l *Link) {
+func (s *Session) finishRetained(l *Link) (gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != l {
-		return
+		return false
 	}
+	before := len(s.members)
 	if muts := s.retainedProgress(nil); len(muts) > 0 {
 		if err := s.m.hub.Save(muts, nil); err != nil {
 			s.m.logger.Debug("saving the progress of retained messages failed", "client", s.id, "err", err) // they are sent again after a restart
 		}
 	}
+	return len(s.members) < before
 }
 
 // Take implements source.

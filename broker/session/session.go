@@ -78,6 +78,7 @@ type membership struct {
 	key      string     // names the source across connections
 	f        *feed.Feed // nil for retained messages
 	filter   string     // the subscription it serves; "" for the session's own feed
+	queue    bool       // of a queue: a refusal has a meaning
 	stamps   bool       // deliveries carry @Offset and the like
 	envelope bool       // deliveries have their properties in the payload ($v5/)
 	retained *retainedSource
@@ -145,7 +146,7 @@ func (s *Session) overrun() {
 // join makes the session a member of a feed that serves one subscription, sub, which flt is taken apart, or of its own
 // feed if sub is nil; mu is held and a link is there.
 func (s *Session) join(f *feed.Feed, sub *subscription, flt topic.Filter, stamps bool) {
-	m := &membership{f: f, key: f.ID(), stamps: stamps, envelope: flt.V5}
+	m := &membership{f: f, key: f.ID(), queue: flt.Queue != "", stamps: stamps, envelope: flt.V5}
 	if flt.V5 && flt.Queue != "" {
 		m.mark, m.markTopic = s.m.log.Next(), topic.QueuePrefix+flt.Queue+"/$caught-up"
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edgemq/edgemq/broker"
+	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/topic"
 	"github.com/edgemq/edgemq/store"
 )
@@ -39,9 +40,26 @@ func (c *Config) Broker(logger *slog.Logger) broker.Options {
 		o.Listeners = append(o.Listeners, l.broker())
 	}
 	for _, q := range c.Queues {
-		o.Queues = append(o.Queues, broker.Queue(q))
+		o.Queues = append(o.Queues, q.broker())
 	}
 	return o
+}
+
+func (q *Queue) broker() broker.Queue {
+	p := feed.Policy{
+		MaxInFlight: q.MaxInFlight, MaxDeliveries: q.MaxDeliveries, DeadLetter: q.DeadLetter, Ordered: q.Ordered, AckTimeout: q.AckTimeout,
+	}
+	if q.MaxDeliveries == 0 {
+		p.MaxDeliveries = -1 // for the broker 0 is the default
+	}
+	for _, s := range q.RetryDelay {
+		d, err := ParseDuration(s)
+		if err != nil {
+			panic("config: " + err.Error()) // Load has checked the word
+		}
+		p.RetryDelay = append(p.RetryDelay, d)
+	}
+	return broker.Queue{Name: q.Name, Topics: q.Topics, Policy: p}
 }
 
 func (c *Config) store(logger *slog.Logger) store.Options {

@@ -95,8 +95,14 @@ type QueueDefaults struct {
 
 // Queue is a queue that exists from the start, and what it is bound to.
 type Queue struct {
-	Name   string
-	Topics []string
+	Name          string
+	Topics        []string
+	MaxInFlight   int
+	MaxDeliveries int
+	RetryDelay    []string
+	DeadLetter    string
+	Ordered       bool
+	AckTimeout    time.Duration
 }
 
 // Limits bound what one client may use.

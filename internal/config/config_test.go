@@ -148,10 +148,10 @@ func TestAccepted(t *testing.T) {
 		{"what Kubernetes sets", "", []string{"EDGEMQ_SERVICE_HOST=10.0.0.1", "EDGEMQ_PORT_1883_TCP=tcp://10.0.0.1:1883", "EDGEMQ_PORT=x", "EDGEMQ_CONFIG=x"}, nil, func(*Config) {}},
 		{"a list from the environment", "", []string{"EDGEMQ_STORE_EXCLUDE=video/#, +/debug"}, nil, func(c *Config) { c.Store.Exclude = []string{"video/#", "+/debug"} }},
 		{"sections from the environment", "", []string{"EDGEMQ_QUEUES=[{name: q, topics: [a/#]}]"}, nil, func(c *Config) {
-			c.Queues = []Queue{{"q", []string{"a/#"}}}
+			c.Queues = []Queue{queue("q", "a/#")}
 		}},
 		{"queues", "queues:\n- name: orders\n  topics: [shop/+/order, 'web/#']\n- name: direct\n", nil, nil, func(c *Config) {
-			c.Queues = []Queue{{"orders", []string{"shop/+/order", "web/#"}}, {"direct", []string{}}}
+			c.Queues = []Queue{queue("orders", "shop/+/order", "web/#"), queue("direct")}
 		}},
 		{"ages by topic", "retention: {age: 30d, topics: [{filter: 'raw/#', age: 1h}, {filter: 'audit/#', age: 0}]}", nil, nil, func(c *Config) {
 			c.Retention.Age, c.Retention.Topics = 30*day, []TopicRetention{{"raw/#", time.Hour}, {"audit/#", 0}}
@@ -338,4 +338,9 @@ func FuzzFile(f *testing.F) {
 			t.Errorf("written and read again: %+v, %v\n%s", again, err, b.String())
 		}
 	})
+}
+
+// queue is a queue with the defaults.
+func queue(name string, topics ...string) Queue {
+	return Queue{Name: name, Topics: append([]string{}, topics...), MaxDeliveries: 5, RetryDelay: []string{"1s", "2s", "4s", "8s"}}
 }

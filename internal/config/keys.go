@@ -224,8 +224,8 @@ var keys = []key{
 		"Levels a topic or filter may have.",
 	},
 	{
-		"limits.max_topic_bytes", "65535",
-		number{16, 65535},
+		"limits.max_topic_bytes", "8192",
+		number{16, 16384},
 		func(c *Config) any { return &c.Limits.MaxTopicBytes },
 		"Bytes a topic or filter may have.",
 	},
@@ -272,4 +272,10 @@ var topicRetentionKeys = []itemKey[TopicRetention]{
 var queueKeys = []itemKey[Queue]{
 	{"name", "", text{want: "1 to 128 of A-Z a-z 0-9 _ . -", check: checkQueueName}, func(q *Queue) any { return &q.Name }, "clients use $queue/<name>", nil},
 	{"topics", "[]", texts{want: "topic filters", check: checkFilter}, func(q *Queue) any { return &q.Topics }, "topic filters bound to it", nil},
+	{"max_in_flight", "0", number{0, 65535}, func(q *Queue) any { return &q.MaxInFlight }, "unacknowledged messages of one consumer; 0: its window", nil},
+	{"max_deliveries", "5", number{0, 1_000_000}, func(q *Queue) any { return &q.MaxDeliveries }, "a message refused so often goes to the dead letters; 0: never", nil},
+	{"retry_delay", "[1s, 2s, 4s, 8s]", texts{want: "durations, as in [1s, 1m]", check: checkSpan}, func(q *Queue) any { return &q.RetryDelay }, "after the first, second, ... refusal", nil},
+	{"dead_letter", "''", text{want: "a queue's name, or nothing", check: checkDeadLetter}, func(q *Queue) any { return &q.DeadLetter }, "queue for dead letters; empty: <name>-dead", nil},
+	{"ordered", "false", boolean{}, func(q *Queue) any { return &q.Ordered }, "a refused message holds back the later ones of its key", nil},
+	{"ack_timeout", "0", span{0, 365 * day}, func(q *Queue) any { return &q.AckTimeout }, "a consumer that keeps a message longer is disconnected; 0: never", nil},
 }

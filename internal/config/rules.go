@@ -358,3 +358,17 @@ func checkFilter(s string) error {
 	}
 	return nil
 }
+
+func checkSpan(s string) error {
+	if d, err := ParseDuration(s); err != nil || d < 0 {
+		return errors.New("that is not a duration")
+	}
+	return nil
+}
+
+func checkDeadLetter(s string) error {
+	if s == "" {
+		return nil
+	}
+	return checkQueueName(s)
+}

@@ -1,0 +1,403 @@
+package feed
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+// QueueInfo describes a queue at one moment.
+type QueueInfo struct {
+	Name     string
+	Bindings []string // filters
+	Policy   Policy
+	Paused   bool
+	Members  int
+	Cursor   uint64 // below it everything is settled
+	Examined uint64 // first offset it has not looked at
+	Waiting  int    // in memory, for a member to take
+	InFlight int    // with members
+	Retrying int    // refused, to be sent again
+	Stats    Stats
+}
+
+// Info describes a queue.
+func (q *Queues) Info(name string) (QueueInfo, error) {
+	f, err := q.Find(name)
+	if err != nil {
+		return QueueInfo{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at, _ := f.progress()
+	i := QueueInfo{
+		Name: name, Policy: f.policy, Paused: f.paused, Members: len(f.members), Cursor: at, Examined: f.examined(),
+		Waiting: f.waiting, Retrying: len(f.tries), Stats: f.stats,
+	}
+	for _, m := range f.members {
+		i.InFlight += m.sent
+	}
+	for flt := range f.filters {
+		if flt != topic.QueuePrefix+name {
+			i.Bindings = append(i.Bindings, flt)
+		}
+	}
+	slices.Sort(i.Bindings)
+	return i, nil
+}
+
+// SetPolicy changes how a queue deals with messages that are not done. It is not saved: the configuration has it.
+func (q *Queues) SetPolicy(name string, p Policy) error {
+	f, err := q.Find(name)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.policy = p
+	f.rebalance()
+	return nil
+}
+
+// Pause stops a queue from handing out messages, or has it go on. It is durable when Pause returns.
+func (q *Queues) Pause(name string, paused bool) error {
+	f, err := q.Find(name)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.paused = paused
+	f.wake()
+	f.mu.Unlock()
+	return q.commit(func(done store.Completion) error {
+		return q.hub.Save([]store.Mutation{record.Put(record.BucketQueues, []byte(name), appendQueue(paused))}, done)
+	})
+}
+
+// commit runs save and waits for the commit it began.
+func (q *Queues) commit(save func(done store.Completion) error) error {
+	done := make(committed, 1)
+	if err := save(done); err != nil {
+		return err
+	}
+	return <-done
+}
+
+// Reset moves a queue to an offset, Now for its end: everything from there on is handed out, again if it was before, and nothing
+// below. What is with consumers stays with them, and its acknowledgement means nothing any more. It is durable when Reset returns.
+func (q *Queues) Reset(name string, to uint64) error {
+	f, err := q.Find(name)
+	if err != nil {
+		return err
+	}
+	return q.commit(func(done store.Completion) error {
+		q.hub.saver.order.Lock()
+		defer q.hub.saver.order.Unlock()
+		f.reset(to)
+		return q.hub.saveOrdered(nil, done, f)
+	})
+}
+
+func (f *Feed) reset(to uint64) {
+	h := f.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	end := h.log.Next()
+	to = min(max(to, h.log.First()), end)
+	f.win.clear()
+	f.waiting, f.held, f.bytes = 0, 0, 0
+	clear(f.keys)
+	f.graves, f.tries, f.past, f.extra = nil, nil, nil, nil
+	f.sent, f.resent = min(f.sent, to), 0
+	f.disarm()
+	for _, m := range f.members {
+		m.sent = 0
+	}
+	for _, flt := range f.filters {
+		flt.From = min(flt.From, to)
+	}
+	f.gen++
+	f.epoch++
+	f.pos = to
+	f.live = len(f.members) > 0 && to >= h.pos.Load()
+	h.gen++
+	f.rebalance()
+	f.resume()
+}
+
+// Purge skips everything that waits in a queue, and returns how many messages that were. What is with consumers stays with them.
+func (q *Queues) Purge(name string) (int64, error) {
+	n, err := q.Depth(name)
+	if err != nil {
+		return 0, err
+	}
+	return n, q.Reset(name, Now)
+}
+
+// Delete ends a queue: its bindings, its cursor, its consumers' memberships. Its direct messages stay in the log until
+// retention takes them, and a queue that is created under the name again begins with them unless it is purged.
+func (q *Queues) Delete(name string) error {
+	q.mu.Lock()
+	f, ok := q.byName[name]
+	delete(q.byName, name)
+	q.mu.Unlock()
+	if !ok {
+		return fmt.Errorf("%w: %q", ErrNoQueue, name)
+	}
+	muts := []store.Mutation{
+		record.Delete(record.BucketQueues, []byte(name)),
+		record.Delete(record.BucketCursors, CursorKey(f.id)),
+	}
+	for _, flt := range f.Filters() {
+		muts = append(muts, record.Delete(record.BucketBindings, bindingKey(f, flt.Filter)))
+	}
+	f.Close()
+	return q.commit(func(done store.Completion) error { return q.hub.Save(muts, done) })
+}
+
+// view is what a look at a queue needs of it.
+type view struct {
+	f       *Feed
+	from    uint64
+	settled map[uint64]struct{} // in the window, above from
+	w       *walker
+}
+
+// look prepares to read what is not settled in a queue.
+func (f *Feed) look() *view {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at, _ := f.progress()
+	if len(f.extra) > 0 {
+		at = min(at, f.extra[0])
+	}
+	v := &view{f: f, from: at, settled: map[uint64]struct{}{}}
+	for seq := f.win.head; seq < f.win.tail; seq++ {
+		if s := f.win.at(seq); s.state == settled {
+			v.settled[s.Offset] = struct{}{}
+		}
+	}
+	return v
+}
+
+// wants tells whether a record belongs to the queue and is not settled; f.mu is held.
+func (v *view) wants(off uint64, topicID uint32) bool {
+	if _, ok := v.settled[off]; ok {
+		return false
+	}
+	t := v.f.target(topicID)
+	if t == nil || len(v.f.past) > 0 && t.done(v.f.past, off) && !v.f.isExtra(off) {
+		return false
+	}
+	return t.at(off, false) != nil
+}
+
+// read returns unsettled records from an offset on.
+func (v *view) read(from uint64, lim store.Limits) (recs []store.Record, next uint64, err error) {
+	return v.f.hub.log.NewReader().Read(nil, from, lim, func(off uint64, topicID uint32) bool {
+		v.f.mu.Lock()
+		defer v.f.mu.Unlock()
+		return v.wants(off, topicID)
+	})
+}
+
+// Peek returns the first n messages of a queue that are not settled, and leaves them there.
+func (q *Queues) Peek(name string, n int) ([]store.Record, error) {
+	f, err := q.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	v := f.look()
+	var recs []store.Record
+	for from, end := v.from, q.hub.log.Committed(); from < end && len(recs) < n; {
+		got, next, err := v.read(from, store.Limits{MaxRecords: n - len(recs), MaxBytes: 8 << 20})
+		if err != nil {
+			return nil, err
+		}
+		recs, from = append(recs, got...), next
+	}
+	return recs, nil
+}
+
+// Depth returns how many messages of a queue are not settled. It walks the ledger from the cursor on.
+func (q *Queues) Depth(name string) (int64, error) {
+	f, err := q.Find(name)
+	if err != nil {
+		return 0, err
+	}
+	v := f.look()
+	n := int64(0)
+	r := q.hub.log.NewReader()
+	known := map[uint32]bool{}
+	f.mu.Lock()
+	simple := len(f.past) == 0 && len(f.extra) == 0
+	f.mu.Unlock()
+	for from, end := v.from, q.hub.log.Committed(); from < end; {
+		_, next, err := r.Read(nil, from, store.Limits{MaxScan: 1 << 20}, func(off uint64, topicID uint32) bool {
+			ok := false
+			if simple { // by topic alone, but for what is settled out of turn
+				var seen bool
+				if ok, seen = known[topicID]; !seen {
+					f.mu.Lock()
+					ok = f.target(topicID) != nil
+					f.mu.Unlock()
+					known[topicID] = ok
+				}
+				if _, done := v.settled[off]; done {
+					ok = false
+				}
+			} else {
+				f.mu.Lock()
+				ok = v.wants(off, topicID)
+				f.mu.Unlock()
+			}
+			if ok && off < end {
+				n++
+			}
+			return false // counted; its bytes are of no interest
+		})
+		if err != nil {
+			return 0, err
+		}
+		from = next
+	}
+	return n, nil
+}
+
+// Move takes up to n messages from the head of a queue and puts them at the end of another, each in one append: a crash
+// neither loses nor doubles any. Messages that consumers have are not touched.
+func (q *Queues) Move(from, to string, n int) (moved int, err error) {
+	if from == to {
+		return 0, errors.New("move: the queues are the same")
+	}
+	f, err := q.Find(from)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := q.Create(to); err != nil {
+		return 0, err
+	}
+	topicID, err := q.hub.log.TopicID(topic.QueuePrefix + to)
+	if err != nil {
+		return 0, err
+	}
+	v := f.look()
+	idle := v.from
+	end := q.hub.log.Committed()
+	w := make(wakes, 1)
+	m := f.Join(w, 2)
+	defer m.Leave()
+	patience := time.NewTimer(moveWait)
+	defer patience.Stop()
+	for moved < n {
+		items := m.takeWhole(min(n-moved, 256))
+		if len(items) == 0 {
+			if idle = f.Examined(); idle >= end && !f.hasWaiting(m) {
+				return moved, nil
+			}
+			select {
+			case <-w:
+				continue
+			case <-time.After(20 * time.Millisecond):
+			case <-patience.C:
+				return moved, nil
+			}
+			continue
+		}
+		if err := f.moveItems(m, items, topicID); err != nil {
+			return moved, err
+		}
+		moved += len(items)
+		patience.Reset(moveWait)
+	}
+	return moved, nil
+}
+
+// moveWait is how long a move waits for a record that does not come.
+const moveWait = 5 * time.Second
+
+// wakes is a Waker that tells a channel.
+type wakes chan struct{}
+
+// Wake implements Waker.
+func (w wakes) Wake() {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+}
+
+// Examined returns the first offset the feed has not looked at.
+func (f *Feed) Examined() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.examined()
+}
+
+func (f *Feed) hasWaiting(m *Member) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return m.todo.len() > 0
+}
+
+// takeWhole takes items whatever their QoS: none is settled by it.
+func (m *Member) takeWhole(n int) []Item {
+	f := m.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var items []Item
+	for len(items) < n && m.todo.len() > 0 {
+		seq := m.todo.pop()
+		if !f.win.has(seq) {
+			continue
+		}
+		s := f.win.at(seq)
+		if s.state != waiting || s.m != m {
+			continue
+		}
+		s.state = sent
+		m.sent++
+		f.waiting--
+		if s.key != nil {
+			s.key.sent++
+			s.key.waiting--
+		}
+		items = append(items, s.Item)
+	}
+	f.resume()
+	return items
+}
+
+// moveItems appends copies of items and settles the items with them.
+func (f *Feed) moveItems(m *Member, items []Item, topicID uint32) error {
+	h := f.hub
+	h.saver.order.Lock()
+	defer h.saver.order.Unlock()
+	var msgs []store.Message
+	var seqs []uint64
+	for _, it := range items {
+		msgs = append(msgs, store.Message{
+			Topic: topicID, Client: it.Client, Flags: it.Flags &^ record.FlagRetain, Expiry: it.Expiry, Props: it.Props, Payload: it.Payload,
+		})
+		seqs = append(seqs, it.Seq)
+	}
+	f.mu.Lock()
+	mut := f.asIfSettled(seqs, sent)
+	f.mu.Unlock()
+	done := make(committed, 1)
+	if err := h.log.Append(msgs, []store.Mutation{mut}, true, done); err != nil {
+		return err
+	}
+	if err := <-done; err != nil {
+		return err
+	}
+	m.Settle(seqs...)
+	return nil
+}

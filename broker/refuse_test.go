@@ -1,0 +1,169 @@
+package broker_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/feed"
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/internal/testbroker"
+	"github.com/edgemq/edgemq/internal/wire"
+)
+
+const quickQueue = `queues=[{name: q, retry_delay: [10ms], max_deliveries: 3}, {name: o, retry_delay: [30ms], ordered: true, max_deliveries: 0}]`
+
+func TestRefusedComesAgainThenDies(t *testing.T) {
+	for _, v := range []packet.Version{packet.V311, packet.V5} {
+		t.Run(fmt.Sprint(v), func(t *testing.T) {
+			b := testbroker.Run(t, testbroker.Options{Set: []string{quickQueue}})
+			c := testbroker.ConnectRaw(t, b.Addr, v, &packet.Connect{ClientID: "c", Clean: true})
+			c.Publish("$queue/q", "bad")
+			c.Publish("$queue/q", "good")
+			c.Subscribe("$queue/q", 1)
+			bad, good := 0, 0
+			for bad < 3 || good < 1 {
+				d := c.Delivery()
+				if d.Payload == "good" {
+					good++
+					c.Ack(d)
+					continue
+				}
+				bad++
+				if v == packet.V5 {
+					c.Send(packet.AppendAck(nil, v, packet.TypePuback, d.PacketID, packet.CodeUnspecified, "no good"))
+					continue
+				}
+				c.Send(packet.AppendPublish(nil, v, &packet.Outgoing{
+					Topic: "$queue/q/$nack", Payload: fmt.Appendf(nil, "#%d 0.01 no good", d.PacketID),
+				}))
+				c.Ack(d)
+			}
+			dead := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "d", Clean: true})
+			dead.Subscribe("$queue/q-dead", 1)
+			d := dead.Delivery()
+			dead.Ack(d)
+			for name, want := range map[string]string{
+				wire.Redelivered: "3", wire.Reason: "no good", wire.Queue: "q", wire.Topic: "$queue/q", wire.OriginOffset: "1",
+			} {
+				if got := user(d, name); got != want {
+					t.Errorf("%s is %q, want %q", name, got, want)
+				}
+			}
+			if d.Payload != "bad" {
+				t.Errorf("dead letter %q", d.Payload)
+			}
+			if d, ok := c.DeliveryWithin(50 * time.Millisecond); ok {
+				t.Fatalf("%q came again", d.Payload)
+			}
+		})
+	}
+}
+
+func TestOrderedQueueHoldsBackTheKey(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{Set: []string{quickQueue}})
+	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "c", Clean: true})
+	other := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "other", Clean: true})
+	for i := range 5 {
+		c.Publish("$queue/o", fmt.Sprint("c", i))
+	}
+	other.Publish("$queue/o", "free")
+	c.Subscribe("$queue/o", 1)
+	var got []string
+	refused := 0
+	for len(got) < 6 {
+		d := c.Delivery()
+		if d.Payload == "c1" && refused < 2 {
+			refused++
+			c.Send(packet.AppendAck(nil, packet.V5, packet.TypePuback, d.PacketID, packet.CodeUnspecified, ""))
+			continue
+		}
+		got = append(got, d.Payload)
+		c.Ack(d)
+	}
+	next := 0
+	for _, p := range got {
+		if p != "free" && p != fmt.Sprint("c", next) {
+			t.Fatalf("out of order: %q", got)
+		} else if p != "free" {
+			next++
+		}
+	}
+	if refused != 2 {
+		t.Fatalf("refused %d times", refused)
+	}
+}
+
+func TestQueueManagement(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{Set: []string{quickQueue}})
+	q := b.Queues()
+	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "c", Clean: true})
+	for i := range 10 {
+		c.Publish("$queue/q", fmt.Sprint(i))
+	}
+	if n, err := q.Depth("q"); n != 10 || err != nil {
+		t.Fatalf("depth %d %v", n, err)
+	}
+	if recs, err := q.Peek("q", 3); len(recs) != 3 || err != nil || string(recs[2].Payload) != "2" {
+		t.Fatalf("peek %v %v", recs, err)
+	}
+	must(t, q.Pause("q", true))
+	c.Subscribe("$queue/q", 1)
+	if d, ok := c.DeliveryWithin(50 * time.Millisecond); ok {
+		t.Fatalf("paused, but sent %q", d.Payload)
+	}
+	must(t, q.Pause("q", false))
+	for i := range 10 {
+		d := c.Delivery()
+		c.Ack(d)
+		if d.Payload != fmt.Sprint(i) {
+			t.Fatalf("got %q, want %d", d.Payload, i)
+		}
+	}
+	must(t, q.Reset("q", 0)) // on a connected consumer
+	for i := range 10 {
+		d := c.Delivery()
+		c.Ack(d)
+		if d.Payload != fmt.Sprint(i) {
+			t.Fatalf("after the reset: got %q, want %d", d.Payload, i)
+		}
+	}
+	c.Ping() // its acknowledgements have been read
+	must(t, q.Reset("q", 5))
+	for i := 4; i < 10; i++ { // offsets start at 1
+		d := c.Delivery()
+		c.Ack(d)
+		if d.Payload != fmt.Sprint(i) {
+			t.Fatalf("after the second reset: got %q, want %d", d.Payload, i)
+		}
+	}
+	c.Send([]byte{byte(packet.TypeDisconnect) << 4, 0})
+	c.ExpectClosed()
+	must(t, q.Reset("q", 0))
+	if n, err := q.Move("q", "elsewhere", 4); n != 4 || err != nil {
+		t.Fatalf("moved %d %v", n, err)
+	}
+	for name, want := range map[string]int64{"q": 6, "elsewhere": 4} {
+		if n, err := q.Depth(name); n != want || err != nil {
+			t.Fatalf("depth of %s: %d %v, want %d", name, n, err, want)
+		}
+	}
+	if n, err := q.Purge("q"); n != 6 || err != nil {
+		t.Fatalf("purged %d %v", n, err)
+	}
+	if n, _ := q.Depth("q"); n != 0 {
+		t.Fatalf("depth %d after a purge", n)
+	}
+	must(t, q.Reset("elsewhere", feed.Now))
+	must(t, q.Delete("elsewhere"))
+	if _, err := q.Info("elsewhere"); err == nil {
+		t.Fatal("a deleted queue is still there")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
