@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -139,6 +140,9 @@ func TestQueueManagement(t *testing.T) {
 	}
 	c.Send([]byte{byte(packet.TypeDisconnect) << 4, 0})
 	c.ExpectClosed()
+	for i, _ := q.Info("q"); i.Members > 0; i, _ = q.Info("q") {
+		runtime.Gosched() // until the broker has noticed
+	}
 	must(t, q.Reset("q", 0))
 	if n, err := q.Move("q", "elsewhere", 4); n != 4 || err != nil {
 		t.Fatalf("moved %d %v", n, err)

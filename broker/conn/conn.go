@@ -283,6 +283,7 @@ func (c *Conn) Attach() error {
 // Subscribe carries out the SUBSCRIBE that mochi has in hand.
 func (c *Conn) Subscribe() {
 	if s := c.link.Session(); s != nil && c.subscribe != nil {
+		c.link.HoldDeliveries(true)
 		c.codes, c.reason = s.Subscribe(c.link, c.subscribe)
 	}
 }
@@ -349,6 +350,7 @@ func (c *Conn) connack(p []byte) {
 }
 
 func (c *Conn) suback() {
+	defer c.link.HoldDeliveries(false)
 	if c.subscribe == nil || c.codes == nil {
 		return
 	}

@@ -79,7 +79,7 @@ func (s *Session) turn(l *Link, i int) (m *membership, room, size int) {
 	defer s.mu.Unlock()
 	room = s.window(l) - s.flights.n
 	size = s.m.opt.WindowBytes - s.flights.bytes
-	if s.link != l || i >= len(s.members) || room <= 0 || size <= 0 || l.holding.Load() {
+	if s.link != l || i >= len(s.members) || room <= 0 || size <= 0 || l.holding.Load() || l.answering.Load() {
 		return nil, 0, 0
 	}
 	for _, m := range s.members { // first, or an old value would follow a newer one

@@ -35,6 +35,7 @@ type Link struct {
 	draining   atomic.Bool  // nothing more is read
 	live       atomic.Bool  // CONNACK is on its way: deliveries may follow
 	holding    atomic.Bool  // deliveries wait for a commit
+	answering  atomic.Bool  // deliveries wait for a SUBACK
 	unanswered atomic.Int32 // publishes and PUBRELs whose answer is not yet queued
 	quota      atomic.Int32 // publishes above QoS 0 that are not over, see Receive Maximum
 	state      atomic.Uint32
@@ -145,6 +146,15 @@ func (l *Link) Closing() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.closing || l.closed
+}
+
+// HoldDeliveries keeps deliveries back, or lets them go. MQTT allows a delivery before the SUBACK of its subscription,
+// but not every client expects it.
+func (l *Link) HoldDeliveries(hold bool) {
+	l.answering.Store(hold)
+	if !hold {
+		l.Wake()
+	}
 }
 
 // Draining tells whether the link takes no more packets because the broker is stopping.
