@@ -395,6 +395,11 @@ func (f *flusher) write() error {
 	if err := f.s.ledger.Append(p.entries); err != nil {
 		return fmt.Errorf("append to ledger: %w", err)
 	}
+	for i := range p.slots {
+		if w := p.slots[i].a.w; w != nil {
+			w.Writeback() // or a checkpoint would wait for all of it at once, and hold up the flusher, and that the committer
+		}
+	}
 	return nil
 }
 

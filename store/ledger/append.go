@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/edgemq/edgemq/store/vfs"
 )
 
 // Append writes entries for the offsets from Next on, with one write a file touched and no sync.
@@ -50,6 +52,7 @@ func (l *Ledger) write(offset uint64, entries []Entry) error {
 	if _, err := l.tail.WriteAt(b, pos); err != nil {
 		return fmt.Errorf("append to ledger: %w", err)
 	}
+	l.sent = vfs.Writeback(l.tail, l.sent, pos+int64(len(b))-l.sent) // so that Sync has less to wait for
 	return nil
 }
 
@@ -85,7 +88,7 @@ func (l *Ledger) openTail(index uint64) error {
 	if l.tail != nil {
 		err = l.tail.Close()
 	}
-	l.tail, l.tailFile, l.synced = f, index, false
+	l.tail, l.tailFile, l.sent, l.synced = f, index, 0, false
 	return err
 }
 

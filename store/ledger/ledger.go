@@ -53,6 +53,7 @@ type Ledger struct {
 	buf      []byte
 	tail     vfs.File // the file that next is in
 	tailFile uint64   // its index
+	sent     int64    // up to here in it vfs.Writeback has begun
 	synced   bool     // nothing was written since the last Sync
 	created  bool     // a file was made whose name is not synced
 	made     bool     // the directory is there

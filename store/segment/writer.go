@@ -13,6 +13,7 @@ type Writer struct {
 	file vfs.File
 	path string
 	size int64
+	sent int64 // up to here Writeback has begun
 	err  error // of a failed sync: what is on the disk is not known any more
 }
 
@@ -58,7 +59,7 @@ func OpenWrite(fsys vfs.FS, root string, client, id uint32, length int64) (_ *Wr
 	case length < HeaderSize || size < length:
 		return nil, &CorruptError{Path: path, Pos: size, Err: fmt.Errorf("file ends before byte %d, its valid length", length)}
 	}
-	return &Writer{file: f, path: path, size: length}, nil
+	return &Writer{file: f, path: path, size: length, sent: length}, nil
 }
 
 // Append writes whole records with a single write, without a sync, and returns the pos of the first.
@@ -77,6 +78,9 @@ func (w *Writer) Append(b []byte) (pos int64, err error) {
 	w.size += int64(len(b))
 	return pos, nil
 }
+
+// Writeback begins to write what was appended to the disk, so that Sync has less to wait for.
+func (w *Writer) Writeback() { w.sent = vfs.Writeback(w.file, w.sent, w.size-w.sent) }
 
 // Size is the length of the segment with all that was appended.
 func (w *Writer) Size() int64 { return w.size }

@@ -28,3 +28,10 @@ func allocate(fd uintptr, pos, n int64) error {
 		return err
 	}
 }
+
+// Writeback begins to write bytes to the disk and does not wait for them.
+func (f *osFile) Writeback(pos, n int64) error {
+	return control(f.File, func(fd uintptr) error {
+		return unix.SyncFileRange(int(fd), pos, n, unix.SYNC_FILE_RANGE_WRITE)
+	})
+}
