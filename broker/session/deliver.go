@@ -26,6 +26,7 @@ type outbox struct {
 	muts  []store.Mutation
 	props []byte
 	now   int64
+	holds uint64 // Link.holds when the round began
 }
 
 // deliver appends what the session's feeds have for the client to buf, as far as its window is open. Only the
@@ -33,7 +34,7 @@ type outbox struct {
 func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 	w.now = 0
 	for start := 0; len(buf) < writeBytes; start++ {
-		m, room, size := s.turn(l, start)
+		m, room, size := s.turn(l, w, start)
 		if m == nil {
 			break
 		}
@@ -74,12 +75,12 @@ func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 
 // turn returns the i-th member to be asked from the one whose turn it is, and the room in the client's window; nil if all
 // were asked or there is no room.
-func (s *Session) turn(l *Link, i int) (m *membership, room, size int) {
+func (s *Session) turn(l *Link, w *outbox, i int) (m *membership, room, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	room = s.window(l) - s.flights.n
 	size = s.m.opt.WindowBytes - s.flights.bytes
-	if s.link != l || i >= len(s.members) || room <= 0 || size <= 0 || l.holding.Load() || l.answering.Load() {
+	if s.link != l || i >= len(s.members) || room <= 0 || size <= 0 || l.holds.Load() != w.holds {
 		return nil, 0, 0
 	}
 	for _, m := range s.members { // first, or an old value would follow a newer one
@@ -169,6 +170,7 @@ func (s *Session) file(m *membership, it *feed.Item, w *outbox) (id uint16, dup,
 // disk, and nothing overtakes it.
 func (s *Session) hold(l *Link, w *outbox, buf []byte, at int) []byte {
 	h := &held{l: l, out: bytes.Clone(buf[at:]), release: true}
+	l.holds.Add(1)
 	l.holding.Store(true)
 	if err := s.m.hub.Save(w.muts, h); err != nil {
 		h.Committed(0, err)

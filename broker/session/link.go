@@ -32,12 +32,13 @@ type Link struct {
 	Remote  string
 
 	session    atomic.Pointer[Session]
-	draining   atomic.Bool  // nothing more is read
-	live       atomic.Bool  // CONNACK is on its way: deliveries may follow
-	holding    atomic.Bool  // deliveries wait for a commit
-	answering  atomic.Bool  // deliveries wait for a SUBACK
-	unanswered atomic.Int32 // publishes and PUBRELs whose answer is not yet queued
-	quota      atomic.Int32 // publishes above QoS 0 that are not over, see Receive Maximum
+	draining   atomic.Bool   // nothing more is read
+	live       atomic.Bool   // CONNACK is on its way: deliveries may follow
+	holding    atomic.Bool   // deliveries wait for a commit
+	answering  atomic.Bool   // deliveries wait for a SUBACK
+	holds      atomic.Uint64 // counts how often one of the two began
+	unanswered atomic.Int32  // publishes and PUBRELs whose answer is not yet queued
+	quota      atomic.Int32  // publishes above QoS 0 that are not over, see Receive Maximum
 	state      atomic.Uint32
 
 	mu      sync.Mutex
@@ -151,6 +152,9 @@ func (l *Link) Closing() bool {
 // HoldDeliveries keeps deliveries back, or lets them go. MQTT allows a delivery before the SUBACK of its subscription,
 // but not every client expects it.
 func (l *Link) HoldDeliveries(hold bool) {
+	if hold {
+		l.holds.Add(1)
+	}
 	l.answering.Store(hold)
 	if !hold {
 		l.Wake()
@@ -204,8 +208,12 @@ func (l *Link) write() {
 	var work outbox
 	for {
 		l.state.Store(writerRunning)
+		// What deliveries wait for is queued before they are let go. So if they are held now, or come to be before deliver
+		// looks, they must wait for the next round: this one's answers have been taken, perhaps without it.
+		work.holds = l.holds.Load()
+		held := l.holding.Load() || l.answering.Load()
 		buf, closing := l.takeOut((*pooled)[:0])
-		if !closing && l.live.Load() {
+		if !closing && !held && l.live.Load() {
 			if s := l.session.Load(); s != nil {
 				buf = s.deliver(l, &work, buf)
 			}
