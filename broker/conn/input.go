@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	readBytes  = 64 << 10 // of the pooled buffers
+	readBytes  = 64 << 10 // of the pooled buffers of clients that send much at once
+	fewBytes   = 4 << 10  // and of the others
 	keepBytes  = 4 << 10  // a partial frame up to this size waits in a buffer of its own size
 	aheadBytes = 2 << 10  // of the buffer that waits where one is needed for waiting
 )
@@ -22,7 +23,21 @@ const (
 // errKeepAlive means that the client was silent for too long.
 var errKeepAlive = errors.New("conn: keep-alive timeout")
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, readBytes); return &b }}
+var (
+	large = sync.Pool{New: func() any { b := make([]byte, readBytes); return &b }}
+	small = sync.Pool{New: func() any { b := make([]byte, fewBytes); return &b }}
+)
+
+// give returns a buffer to its pool; nil is no buffer.
+func give(b *[]byte) {
+	switch {
+	case b == nil:
+	case len(*b) == readBytes:
+		large.Put(b)
+	default:
+		small.Put(b)
+	}
+}
 
 // input is the socket's reading side: a buffer that is borrowed while there is something in it. A connection that waits
 // for its client holds none, or where TLS or WebSocket is in between, a small one.
@@ -35,7 +50,7 @@ type input struct {
 	pooled *[]byte // where buf is from, if from the pool
 	r, w   int
 	ahead  []byte // without sys: the buffer to wait with
-	more   bool   // without sys: the last read filled what it was given, so that more is likely to be there
+	more   bool   // the last read filled what it was given, so that more is likely to be there
 
 	err error                 // of try
 	try func(fd uintptr) bool // reads once; made once
@@ -132,10 +147,13 @@ func (in *input) makeRoom(need int) {
 	switch {
 	case len(rest) == 0:
 		in.free()
-	case in.pooled != nil && need <= readBytes, in.sys == nil && len(rest) < readBytes:
+	case in.pooled != nil && need <= len(in.buf), in.sys == nil && len(rest) < readBytes:
 		if in.r > 0 {
 			in.r, in.w = 0, copy(in.buf, rest)
 		}
+	case need <= readBytes && len(rest) < readBytes:
+		b := large.Get().(*[]byte)
+		in.replace(*b, b, rest)
 	case need > cap(in.buf)-in.r || in.w == len(in.buf):
 		size := max(readBytes, min(need, 2*len(rest))) // grows with what arrives, not with what a header claims
 		in.replace(make([]byte, size), nil, rest)
@@ -154,9 +172,7 @@ func (in *input) shrink() {
 
 func (in *input) replace(buf []byte, pooled *[]byte, rest []byte) {
 	n := copy(buf, rest)
-	if in.pooled != nil {
-		buffers.Put(in.pooled)
-	}
+	give(in.pooled)
 	in.buf, in.pooled, in.r, in.w = buf, pooled, 0, n
 }
 
@@ -165,8 +181,13 @@ func (in *input) borrow() {
 	if in.w < len(in.buf) {
 		return
 	}
-	b := buffers.Get().(*[]byte)
-	in.replace(*b, b, in.buf[in.r:in.w])
+	rest := in.buf[in.r:in.w]
+	from := &small
+	if in.more || len(rest) >= fewBytes/2 {
+		from = &large
+	}
+	b := from.Get().(*[]byte)
+	in.replace(*b, b, rest)
 }
 
 // wait takes a buffer for a read that may be long in coming: the small one, unless it is too small for what is there or
@@ -185,9 +206,7 @@ func (in *input) wait() {
 }
 
 func (in *input) free() {
-	if in.pooled != nil {
-		buffers.Put(in.pooled)
-	}
+	give(in.pooled)
 	in.buf, in.pooled, in.r, in.w = nil, nil, 0, 0
 }
 
@@ -224,6 +243,7 @@ func (in *input) tryRead(fd uintptr) bool {
 		in.err = io.EOF
 	default:
 		in.w += n
+		in.more = in.w == len(in.buf)
 	}
 	return true
 }
