@@ -104,6 +104,9 @@ func create(fsys vfs.FS, path string) error {
 
 // open opens bbolt and reads what Open must know. On failure everything is closed.
 func (d *DB) open(external string) error {
+	if err := d.checkFile(external); err != nil {
+		return fmt.Errorf("open state: %w", err)
+	}
 	var file *os.File
 	err := guard(d.path, func() (err error) {
 		d.bolt, err = bolt.Open(external, filePerm, &bolt.Options{
@@ -124,6 +127,23 @@ func (d *DB) open(external string) error {
 	}
 	if err := d.view(d.read); err != nil {
 		return errors.Join(fmt.Errorf("open state: %w", err), d.Close())
+	}
+	return nil
+}
+
+// checkFile looks for damage that bbolt does not survive.
+func (d *DB) checkFile(external string) error {
+	f, err := os.Open(external)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := checkPages(f, info.Size()); err != nil {
+		return &CorruptError{Path: d.path, Err: err}
 	}
 	return nil
 }
