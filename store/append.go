@@ -13,7 +13,7 @@ import (
 const maxOpen = 8 << 20
 
 // knownFlags are the flags that mean something on disk. Others are cut off, since the record could not be read back.
-const knownFlags = 3 | record.FlagRetain | record.FlagExpiry | record.FlagTransient | record.FlagUTF8
+const knownFlags = 3 | record.FlagRetain | record.FlagExpiry | record.FlagTransient | record.FlagUTF8 | record.FlagKeyed
 
 // Message is what Append stores.
 type Message struct {
@@ -201,7 +201,7 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 	base := a.next.Load()
 	if len(msgs) > 0 {
 		a.time = max(a.time, s.opt.Now().UnixMicro())
-		b.add(msgs, base, a.time, mode.transient)
+		b.add(msgs, base, a.time, mode.transient, s.keyed)
 		a.next.Store(base + uint64(len(msgs)))
 	}
 	for _, m := range muts {
@@ -233,7 +233,7 @@ func (s *Store) tight(size int) bool {
 }
 
 // add encodes messages at the end of the group.
-func (b *batch) add(msgs []Message, base uint64, time int64, transient bool) {
+func (b *batch) add(msgs []Message, base uint64, time int64, transient bool, keyed func(props []byte) bool) {
 	var r record.Record
 	r.Time = time
 	for i := range msgs {
@@ -243,6 +243,9 @@ func (b *batch) add(msgs []Message, base uint64, time int64, transient bool) {
 		r.Flags = m.Flags & knownFlags
 		if transient {
 			r.Flags |= record.FlagTransient
+		}
+		if len(m.Props) > 0 && keyed(m.Props) {
+			r.Flags |= record.FlagKeyed
 		}
 		r.Props, r.Payload = m.Props, m.Payload
 		pos := len(b.buf)

@@ -67,6 +67,11 @@ type Options struct {
 	// MaxAge returns the age limit of one topic; 0 means RetainAge, negative means for ever. nil means RetainAge for all.
 	MaxAge func(topic string) time.Duration
 
+	// Keys calls yield for each key in a message's properties by which it is to be found (see Lookup), until that returns false.
+	Keys func(props []byte, yield func(kind byte, value []byte) bool)
+
+	indexBlock uint64 // offsets a block of the index; 0 means a ledger file's; for tests
+
 	FS     vfs.FS           // nil means the real disk
 	Logger *slog.Logger     // nil discards
 	Now    func() time.Time // nil means time.Now

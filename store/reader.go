@@ -17,6 +17,11 @@ type Limits struct {
 	MaxRecords int // records returned
 	MaxBytes   int // of their encoding; the first record is returned whatever its size
 	MaxScan    int // entries examined
+
+	// Topics, if not nil, is false for topics of which nothing is wanted at any offset. Where they are most of the log, it
+	// is not read from end to end.
+	Topics func(topic uint32) bool
+	Flags  record.Flags // that a record must have
 }
 
 // Reader walks the log for one feed. It is not safe for concurrent use. It holds no memory and no files between reads, so
@@ -36,7 +41,10 @@ type read struct {
 	left      Limits // counts down; math.MaxInt where there is no limit
 	returned  int    // records
 	want      func(offset uint64, topic uint32) bool
-	satisfied bool // a limit is reached
+	topics    func(topic uint32) bool
+	flags     record.Flags
+	scan      uint64 // the index is of no use below
+	satisfied bool   // a limit is reached
 }
 
 const unlimited = int(^uint(0) >> 1)
@@ -56,7 +64,7 @@ func orUnlimited(n int) int {
 // it. So an offset that is not in the tail is on disk, whenever one looks.
 func (r *Reader) Read(dst []Record, from uint64, lim Limits, want func(offset uint64, topic uint32) bool) (recs []Record, next uint64, err error) {
 	s := r.s
-	q := &read{s: s, dst: dst, next: max(from, s.First()), want: want, left: Limits{
+	q := &read{s: s, dst: dst, next: max(from, s.First()), want: want, topics: lim.Topics, flags: lim.Flags, left: Limits{
 		MaxRecords: orUnlimited(lim.MaxRecords), MaxBytes: orUnlimited(lim.MaxBytes), MaxScan: orUnlimited(lim.MaxScan),
 	}}
 	for !q.satisfied {
@@ -103,7 +111,7 @@ func (q *read) readTail(g *Group) {
 				break
 			}
 			e := &g.Entries[i]
-			if q.want(offset, e.Topic) {
+			if e.Flags.Has(q.flags) && q.want(offset, e.Topic) {
 				if !q.fits(int(e.size)) {
 					break
 				}
@@ -178,6 +186,13 @@ func (q *read) readDisk(until uint64) error {
 		size = max(minChunk, 2*q.left.MaxRecords)
 	}
 	for q.next < until && !q.satisfied {
+		if q.topics != nil {
+			if done, err := q.readSparse(c, until); err != nil {
+				return err
+			} else if done {
+				continue
+			}
+		}
 		size = min(size, q.left.MaxScan, int(min(until-q.next, maxChunk)))
 		if size <= 0 {
 			q.satisfied = true
@@ -200,7 +215,7 @@ func (q *read) readDisk(until uint64) error {
 				if e.Bad {
 					q.s.damagedAt(offset, e, errBadEntry)
 				}
-			} else if q.want(offset, e.Topic) {
+			} else if e.Flags.Has(q.flags) && q.want(offset, e.Topic) {
 				if !q.fits(int(e.Length)) {
 					break
 				}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -103,6 +104,7 @@ func (s *Store) recover() (err error) {
 	s.limits()
 	s.cache.init(o.CacheBytes)
 	s.handles.init(s)
+	s.index.init(s, cmp.Or(o.indexBlock, ledger.FileEntries))
 	s.flusher.init(s, cp)
 	s.clients.init()
 	if err := s.loadTable(); err != nil {

@@ -43,6 +43,7 @@ type Store struct {
 	topics    topics
 	clients   clients
 	cache     cache
+	index     index
 	handles   handles
 	count     counters
 	reported  reported
@@ -104,6 +105,7 @@ func (s *Store) Run(ctx context.Context) error {
 	})
 	wg.Go(func() { s.prepareLoop(helpers) })
 	wg.Go(func() { s.retainLoop(helpers) })
+	wg.Go(func() { s.indexLoop(helpers) })
 	wg.Wait()
 	if err := s.failure(); err != nil {
 		return err

@@ -45,9 +45,10 @@ const (
 	FlagExpiry    Flags = 1 << 3 // Expiry counts, even if it is 0 s
 	FlagTransient Flags = 1 << 4 // for live subscribers only: never moved to a segment
 	FlagUTF8      Flags = 1 << 5 // payload format indicator 1
+	FlagKeyed     Flags = 1 << 6 // the properties have keys by which it is found
 
 	flagQoS      Flags = 3
-	flagReserved       = ^(flagQoS | FlagRetain | FlagExpiry | FlagTransient | FlagUTF8)
+	flagReserved       = ^(flagQoS | FlagRetain | FlagExpiry | FlagTransient | FlagUTF8 | FlagKeyed)
 )
 
 // QoS returns the quality of service the message was published with.
