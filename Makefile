@@ -2,10 +2,12 @@
 # make test      everything that must hold, with the race detector
 # make check     test, and what else CI looks at: format, vet, staticcheck
 # make bench     the benchmarks in the packages
+# make contest   N messages (default 1000000), kill -9 of clients and broker, everything read back; SDK and raw sockets
 # make fuzz      every fuzz target for FUZZTIME (default 60s)
 
 FUZZTIME    ?= 60s
 BENCHTIME   ?= 1s
+N           ?= 1000000
 # Pinned: a new release of a linter must not turn a green tree red.
 GOFUMPT     ?= go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK ?= go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -14,7 +16,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null)
 commit  := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 ldflags := -s -w -X main.version=$(version) -X main.commit=$(commit)
 
-.PHONY: build test check format lint bench fuzz clean
+.PHONY: build test check format lint bench fuzz contest clean
 build:
 	go build -trimpath -ldflags '$(ldflags)' -o bin/edgemq ./cmd/edgemq
 
@@ -43,6 +45,11 @@ fuzz:
 	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
 	  done; \
 	done
+
+contest: build
+	go build -trimpath -o bin/contest ./examples/contest
+	bin/contest -edgemq bin/edgemq -n $(N)
+	bin/contest -edgemq bin/edgemq -n $(N) -raw
 
 clean:
 	rm -rf bin

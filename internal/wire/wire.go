@@ -20,3 +20,9 @@ const (
 	TraceID        = "@TraceId"
 	Types          = "@types" // which values are not strings
 )
+
+// Ends of topics below $queue/<name>.
+const (
+	CaughtUp = "/$caught-up" // from the broker: the backlog as of attaching has all been sent
+	Nack     = "/$nack"      // from a consumer: the message with this @Offset is refused
+)

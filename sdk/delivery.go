@@ -1,0 +1,85 @@
+package sdk
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/packet"
+)
+
+// Delivery is a message received.
+type Delivery struct {
+	Message
+	Retained    bool // it was kept by the broker from before the subscription
+	Redelivered bool // it may have been delivered before, to this or another consumer
+
+	offset  uint64
+	receipt *receipt
+	owner   settler // nil: the receipt is all there is to settle
+	settled atomic.Bool
+	before  []*Delivery // of the same batch, settled with it
+}
+
+// settler is a consumer that has a part in settling.
+type settler interface {
+	ack(d *Delivery) error
+	nack(d *Delivery, delay time.Duration, reason string) error
+}
+
+// Offset is the message's place in the broker's log, 0 outside of queues and replays. Offsets grow.
+func (d *Delivery) Offset() uint64 { return d.offset }
+
+// Ack tells the broker that the message is dealt with: it does not come again. ErrStale means that it was
+// settled before.
+func (d *Delivery) Ack() error {
+	if d.settled.Swap(true) {
+		return ErrStale
+	}
+	if d.owner != nil {
+		return d.owner.ack(d)
+	}
+	d.receipt.settle()
+	return nil
+}
+
+// Nack refuses the message: a queue sends it again after the delay, and to the queue <name>-dead if it has been refused too
+// often. A delay of 0 leaves it to the broker, which waits longer each time. Other messages are not held up.
+func (d *Delivery) Nack(delay time.Duration, reason string) error {
+	if d.settled.Swap(true) {
+		return ErrStale
+	}
+	if d.owner != nil {
+		return d.owner.nack(d, delay, reason)
+	}
+	d.receipt.settle() // an ordinary subscription has nowhere to send it again from
+	return nil
+}
+
+// receipt is what is to be acknowledged of a PUBLISH: on the connection it came by, once all who hold it have settled.
+type receipt struct {
+	session *session
+	link    *link
+	id      uint16 // 0 at QoS 0
+	holders atomic.Int32
+}
+
+func (r *receipt) settle() {
+	if r.holders.Add(-1) == 0 && r.id != 0 {
+		r.session.out.ack(r.link, r.id, false)
+	}
+}
+
+// open makes a Delivery of what came.
+func (d *delivery) open() (*Delivery, error) {
+	var p packet.Publish
+	offset, err := d.parse(&p)
+	if err != nil {
+		return nil, err
+	}
+	v := &Delivery{offset: offset, Retained: d.retain, Redelivered: d.dup}
+	v.decode(d.topic, p.Props, p.Payload)
+	if v.headers.Has("Redelivered") {
+		v.Redelivered = true
+	}
+	return v, nil
+}

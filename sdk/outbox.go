@@ -1,0 +1,440 @@
+package sdk
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/packet"
+)
+
+// Packet ids of publishes. Those below are left to paho, for its SUBSCRIBEs; one connection has few.
+const (
+	firstID = 1024
+	numIDs  = 64000
+)
+
+// outbox holds what a session has to send: publishes until they are acknowledged, over any number of connections,
+// and acks of deliveries, which die with theirs.
+//
+// Frames are encoded back to back into chunks, which the writer writes from as they are: one write takes all that
+// came while the last one lasted.
+type outbox struct {
+	o  *settings
+	mu sync.Mutex
+
+	flights []*Promise // unacknowledged, in order; flights[0] has sequence number first
+	first   uint64
+	bytes   int
+	room    chan struct{} // closed when the window has room again; nil: nobody waits
+	closed  error
+	encoder encoder
+	host    string // our end of the connection
+
+	chunk    []byte   // encoding goes on at its end
+	pending  int      // chunk[pending:] is to be written
+	segments [][]byte // to be written before it
+	queued   int      // bytes to be written
+	up       *link    // nil: there is no connection
+	ending   bool     // the writer is to return once all is written
+	awake    bool     // the writer knows that there is something
+	wake     chan struct{}
+	acks     int // pending ones nobody has woken the writer for
+	ackTimer *time.Timer
+	progress int // publishes acknowledged on this connection
+	strikes  int // connections lost in a row without one
+}
+
+const chunkBytes = 64 << 10
+
+// Acks wait for each other: so many, or so long, unless somebody is in a hurry.
+const (
+	ackBatch = 128
+	ackDelay = 2 * time.Millisecond
+)
+
+func newOutbox(o *settings) *outbox {
+	b := &outbox{o: o, wake: make(chan struct{}, 1)}
+	b.ackTimer = time.AfterFunc(time.Hour, func() {
+		b.mu.Lock()
+		b.rouse()
+		b.mu.Unlock()
+	})
+	b.ackTimer.Stop()
+	return b
+}
+
+// publication is what is to be published.
+type publication struct {
+	m       *Message
+	to      string // the topic, $v5/ and all
+	expiry  uint32
+	expires bool
+	qos     byte
+	stamp   stamp
+	done    func(*Promise) // called once, with the outbox locked; may be nil
+	only    *link          // it makes sense on this connection alone
+}
+
+// publish queues a message. It waits for room in the window, and for nothing else.
+func (b *outbox) publish(ctx context.Context, p *publication) (*Promise, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.closed == nil && p.qos > 0 && (len(b.flights) >= b.o.window || b.bytes >= b.o.windowBytes) {
+		if err := b.waitRoom(ctx); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case b.closed != nil:
+		return nil, b.closed
+	case p.only != nil && b.up != p.only, p.qos == 0 && (b.up == nil || b.queued > b.o.windowBytes):
+		return nil, ErrNotConnected
+	}
+	if p.stamp.host == "" {
+		p.stamp.host = b.host
+	}
+	props, err := b.encoder.encode(p.m, &p.stamp)
+	if err != nil {
+		return nil, err
+	}
+	out := packet.Outgoing{
+		QoS: p.qos, Retain: p.m.Retain, Topic: p.to, Props: props, HasExpiry: p.expires, Expiry: p.expiry, Payload: p.m.body, Envelope: true,
+	}
+	seq := b.first + uint64(len(b.flights))
+	if p.qos > 0 {
+		out.PacketID = firstID + uint16(seq%numIDs)
+	}
+	frame := b.encode(&out)
+	promise := &Promise{b: b, to: p.to, id: p.stamp.id, start: time.Now(), onDone: p.done, size: len(frame), bound: p.only != nil}
+	b.o.observer.Sent(len(frame))
+	if p.qos == 0 {
+		promise.done = true
+		b.rouse()
+		return promise, nil
+	}
+	promise.frame = frame
+	b.flights = append(b.flights, promise)
+	b.bytes += len(frame)
+	if b.up != nil {
+		promise.handed = true
+		b.rouse()
+	}
+	return promise, nil
+}
+
+// waitRoom waits, unlocked, for room in the window.
+func (b *outbox) waitRoom(ctx context.Context) error {
+	if b.room == nil {
+		b.room = make(chan struct{})
+	}
+	room := b.room
+	b.mu.Unlock()
+	defer b.mu.Lock()
+	select {
+	case <-room:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// encode appends a publish to the chunk, to be written if there is a connection, and returns its frame.
+func (b *outbox) encode(out *packet.Outgoing) []byte {
+	size := packet.PublishSize(packet.V311, out)
+	b.reserve(size)
+	at := len(b.chunk)
+	b.chunk = packet.AppendPublish(b.chunk, packet.V311, out)
+	if b.up != nil {
+		b.queued += size
+	} else {
+		b.pending = len(b.chunk)
+	}
+	return b.chunk[at:len(b.chunk):len(b.chunk)]
+}
+
+// reserve makes room in the chunk, so that appending does not move it: frames in it are in use.
+func (b *outbox) reserve(size int) {
+	if len(b.chunk)+size <= cap(b.chunk) {
+		return
+	}
+	if b.pending < len(b.chunk) {
+		b.segments = append(b.segments, b.chunk[b.pending:])
+	}
+	b.chunk, b.pending = make([]byte, 0, max(chunkBytes, size)), 0
+}
+
+// ack queues the acknowledgement of a delivery on the connection it came by. An urgent one takes all that wait with it.
+func (b *outbox) ack(l *link, id uint16, urgent bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.up != l || l == nil {
+		return false
+	}
+	b.reserve(4)
+	b.chunk = packet.AppendAck(b.chunk, packet.V311, packet.TypePuback, id, 0, "")
+	b.queued += 4
+	b.acks++
+	switch {
+	case urgent || b.acks >= ackBatch:
+		b.rouse()
+	case b.acks == 1 && !b.awake:
+		b.ackTimer.Reset(ackDelay)
+	}
+	return true
+}
+
+// hurry sends the acks that wait.
+func (b *outbox) hurry() {
+	b.mu.Lock()
+	if b.acks > 0 {
+		b.rouse()
+	}
+	b.mu.Unlock()
+}
+
+// end makes the writer return once all is written.
+func (b *outbox) end() {
+	b.mu.Lock()
+	b.ending = true
+	b.rouse()
+	b.mu.Unlock()
+}
+
+// rouse wakes the writer.
+func (b *outbox) rouse() {
+	if !b.awake {
+		b.awake = true
+		select {
+		case b.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// connect makes l the connection to write to. What is not acknowledged comes first, in order.
+func (b *outbox) connect(l *link, host string, resumed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.host = host
+	b.segments, b.queued, b.progress = nil, 0, 0
+	b.chunk, b.pending = nil, 0
+	for _, p := range b.flights {
+		if p.done {
+			continue
+		}
+		if p.abandoned || p.bound { // its sender knows that it may be lost, and may have sent it elsewhere
+			b.finish(p, &SendError{Known: Unknown, Err: ErrNotConnected})
+			continue
+		}
+		b.reserve(len(p.frame))
+		at := len(b.chunk)
+		b.chunk = append(b.chunk, p.frame...)
+		p.frame = b.chunk[at:len(b.chunk):len(b.chunk)]
+		if p.handed && resumed {
+			p.frame[0] |= 8 // DUP [MQTT-3.3.1-1]
+		}
+		p.handed = true
+		b.queued += len(p.frame)
+	}
+	b.pop()
+	b.up, b.acks, b.ending = l, 0, false
+	b.rouse()
+}
+
+// disconnect ends writing to l. A publish that was at the front each time the connection was lost, with nothing
+// acknowledged, is what the broker closes it for: 3.1.1 has no other refusal.
+func (b *outbox) disconnect(l *link) {
+	const enough = 5
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.up != l {
+		return
+	}
+	b.up, b.segments, b.queued, b.acks = nil, nil, 0, 0
+	b.pending = len(b.chunk)
+	if b.progress > 0 || len(b.flights) == 0 {
+		b.strikes = 0
+	} else if b.strikes++; b.strikes >= enough {
+		b.strikes = 0
+		b.finish(b.flights[0], &SendError{Known: Unknown, Err: ErrRefused})
+		b.pop()
+	}
+}
+
+// acknowledged completes the publishes with these packet ids.
+func (b *outbox) acknowledged(ids []uint16) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	for _, id := range ids {
+		i := (int(id) - firstID - int(b.first%numIDs) + numIDs) % numIDs
+		if int(id) < firstID || int(id) >= firstID+numIDs || i >= len(b.flights) || b.flights[i].done {
+			continue // an answer to nothing we know of
+		}
+		p := b.flights[i]
+		p.latency = now.Sub(p.start)
+		b.o.observer.Acknowledged(p.latency)
+		b.finish(p, nil)
+		b.progress++
+		if i == 0 {
+			b.pop()
+		}
+	}
+}
+
+// finish completes a promise; its place in flights is freed by pop.
+func (b *outbox) finish(p *Promise, err *SendError) {
+	if p.done {
+		return
+	}
+	p.done = true
+	if err != nil && p.err == nil {
+		err.MessageID, err.To = p.id, trimTopic(p.to)
+		p.err = err
+		b.o.observer.Failed(err.Known)
+	}
+	if p.ch != nil {
+		close(p.ch)
+		p.ch = nil
+	}
+	if p.onDone != nil && !p.abandoned {
+		p.onDone(p)
+	}
+}
+
+// pop frees the window of what is done at its front.
+func (b *outbox) pop() {
+	n := 0
+	for n < len(b.flights) && b.flights[n].done {
+		b.bytes -= b.flights[n].size
+		b.flights[n].frame = nil
+		b.flights[n] = nil
+		n++
+	}
+	b.flights = b.flights[n:]
+	b.first += uint64(n)
+	if b.room != nil && len(b.flights) <= b.o.window-b.o.window/4 && b.bytes <= b.o.windowBytes-b.o.windowBytes/4 {
+		close(b.room)
+		b.room = nil
+	}
+}
+
+// giveUp ends the wait for a promise because its sender's context ended.
+func (b *outbox) giveUp(p *Promise, cause error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.done {
+		return p.result()
+	}
+	known := NotSent
+	if p.handed {
+		known = Unknown
+	}
+	err := &SendError{Known: known, Err: cause}
+	if known == NotSent {
+		b.finish(p, err)
+		b.pop()
+		return err
+	}
+	err.MessageID, err.To = p.id, trimTopic(p.to)
+	p.err, p.abandoned = err, true // it keeps its place: its packet id is in use until the broker answers
+	b.o.observer.Failed(Unknown)
+	return err
+}
+
+// close fails what is not acknowledged.
+func (b *outbox) close(cause error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed != nil {
+		return
+	}
+	b.closed = cause
+	b.ackTimer.Stop()
+	for _, p := range b.flights {
+		known := NotSent
+		if p.handed {
+			known = Unknown
+		}
+		b.finish(p, &SendError{Known: known, Err: cause})
+	}
+	b.pop()
+	if b.room != nil {
+		close(b.room)
+		b.room = nil
+	}
+}
+
+// write is the writer: it runs as long as the connection l, and ends it if it cannot write.
+func (b *outbox) write(l *link) {
+	for {
+		segments, mine := b.take(l)
+		if !mine {
+			return
+		}
+		for _, s := range segments {
+			if _, err := l.socket.Write(s); err != nil {
+				l.fail(err)
+				return
+			}
+		}
+		if len(segments) > 0 {
+			continue
+		}
+		select {
+		case <-b.wake:
+		case <-l.lost:
+			return
+		}
+	}
+}
+
+// take returns what is to be written to l.
+func (b *outbox) take(l *link) (segments [][]byte, mine bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.up != l {
+		return nil, false
+	}
+	segments = b.segments
+	if b.pending < len(b.chunk) {
+		segments = append(segments, b.chunk[b.pending:len(b.chunk):len(b.chunk)])
+		b.pending = len(b.chunk)
+	}
+	b.segments, b.queued, b.acks = nil, 0, 0
+	b.awake = len(segments) > 0
+	if b.ending && len(segments) == 0 {
+		return nil, false
+	}
+	return segments, true
+}
+
+// len is how many publishes are not acknowledged.
+func (b *outbox) len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.flights)
+}
+
+// flush waits until all that was published before is acknowledged or given up.
+func (b *outbox) flush(ctx context.Context) error {
+	b.mu.Lock()
+	target := b.first + uint64(len(b.flights))
+	for b.first < target {
+		p := b.flights[target-b.first-1]
+		if p.done { // out of turn: the front is what is missing
+			p = b.flights[0]
+		}
+		done := p.doneLocked()
+		b.mu.Unlock()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		b.mu.Lock()
+	}
+	b.mu.Unlock()
+	return nil
+}

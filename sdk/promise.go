@@ -1,0 +1,79 @@
+package sdk
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// Result is what is known of a message that the broker has on disk.
+type Result struct {
+	MessageID string
+	Broker    string        // the address it was sent to
+	Partition Partition     // where the router sent it
+	Latency   time.Duration // from sending to the acknowledgement
+}
+
+// Promise is the outcome of SendAsync, which comes later.
+type Promise struct {
+	b         *outbox
+	to, id    string
+	frame     []byte // nil once done
+	size      int
+	start     time.Time
+	latency   time.Duration
+	handed    bool // to a connection: it may have been sent
+	done      bool
+	bound     bool // to one connection
+	abandoned bool // nobody waits any more, but the packet id is in use
+	err       *SendError
+	ch        chan struct{}
+	onDone    func(*Promise)
+	partition Partition
+}
+
+var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// Done is closed when the outcome is known.
+func (p *Promise) Done() <-chan struct{} {
+	p.b.mu.Lock()
+	defer p.b.mu.Unlock()
+	return p.doneLocked()
+}
+
+func (p *Promise) doneLocked() <-chan struct{} {
+	if p.done {
+		return closedChan
+	}
+	if p.ch == nil {
+		p.ch = make(chan struct{})
+	}
+	return p.ch
+}
+
+// Wait returns the outcome: nil means that the broker has the message on disk, a *SendError says what is known
+// otherwise. If ctx ends first the message is given up.
+func (p *Promise) Wait(ctx context.Context) (Result, error) {
+	select {
+	case <-p.Done():
+		p.b.mu.Lock()
+		defer p.b.mu.Unlock()
+		if err := p.result(); err != nil {
+			return Result{}, err
+		}
+		return Result{MessageID: p.id, Broker: p.b.o.url.Host, Partition: p.partition, Latency: p.latency}, nil
+	case <-ctx.Done():
+		return Result{}, p.b.giveUp(p, context.Cause(ctx))
+	}
+}
+
+// result is the error without the trap of a nil *SendError in an error.
+func (p *Promise) result() error {
+	if p.err != nil {
+		return p.err
+	}
+	return nil
+}
+
+// trimTopic is a topic as the application knows it.
+func trimTopic(s string) string { return strings.TrimPrefix(s, v5Prefix) }

@@ -1,0 +1,3 @@
+package sdk
+
+type pushSettings struct{}

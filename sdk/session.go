@@ -1,0 +1,401 @@
+package sdk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	mqtt "github.com/eclipse/paho.mqtt.golang"
+	"github.com/eclipse/paho.mqtt.golang/packets"
+
+	"github.com/edgemq/edgemq/broker/packet"
+)
+
+const v5Prefix = "$v5/"
+
+// session is a connection to a broker that is made again whenever it is lost, with what must survive that.
+type session struct {
+	o   *settings
+	id  string
+	out *outbox
+
+	receive func(l *link, d delivery)                // of the reading goroutine; must not block
+	ready   func(ctx context.Context, l *link) error // makes subscriptions on a new connection; an error ends it
+	down    func()                                   // the connection is lost
+
+	mu     sync.Mutex
+	link   *link         // nil: not connected
+	change chan struct{} // closed when link changes
+	closed error
+
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// start connects for the first time and keeps the connection up until close.
+func startSession(ctx context.Context, s *session) error {
+	s.out = newOutbox(s.o)
+	s.change, s.done = make(chan struct{}), make(chan struct{})
+	run, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	l, err := s.first(ctx)
+	if err != nil {
+		cancel()
+		close(s.done)
+		s.out.close(ErrClosed)
+		return fmt.Errorf("edgemq: connect to %s: %w", s.o.url.Redacted(), err)
+	}
+	go s.run(run, l)
+	return nil
+}
+
+func (s *session) first(ctx context.Context) (*link, error) {
+	for attempt := 1; ; attempt++ {
+		l, err := s.connect(ctx)
+		if err == nil {
+			if err = s.establish(ctx, l); err == nil {
+				return l, nil
+			}
+		}
+		if !s.o.keepTrying || ctx.Err() != nil || errors.Is(err, ErrRefused) {
+			return nil, err
+		}
+		s.report(State{Err: err, Attempt: attempt})
+		if !pause(ctx, s.backoff(attempt)) {
+			return nil, err
+		}
+	}
+}
+
+// run replaces the connection when it is lost.
+func (s *session) run(ctx context.Context, l *link) {
+	defer close(s.done)
+	for attempt := 0; ; {
+		if l != nil {
+			since := time.Now()
+			select {
+			case <-l.lost:
+			case <-ctx.Done():
+			}
+			err := s.drop(l, ctx.Err() != nil)
+			if ctx.Err() != nil {
+				return
+			}
+			s.report(State{Err: err})
+			if attempt = 0; time.Since(since) < time.Second {
+				attempt = 1 // it does not last: no hurry
+			}
+		}
+		attempt++
+		if attempt > 1 && !pause(ctx, s.backoff(attempt-1)) {
+			return
+		}
+		var err error
+		if l, err = s.connect(ctx); err == nil {
+			err = s.establish(ctx, l)
+		}
+		if err != nil {
+			l = nil
+			if ctx.Err() != nil {
+				return
+			}
+			s.report(State{Err: err, Attempt: attempt})
+		}
+	}
+}
+
+// establish makes a connection the session's: subscriptions first, then what was not acknowledged.
+func (s *session) establish(ctx context.Context, l *link) error {
+	ctx, cancel := context.WithTimeout(ctx, s.o.connectTimeout)
+	defer cancel()
+	s.out.connect(l, l.socket.LocalAddr().String(), l.resumed)
+	l.writer.Go(func() { s.out.write(l) })
+	if s.ready != nil {
+		if err := s.ready(ctx, l); err != nil {
+			l.fail(err)
+			_ = s.drop(l, true)
+			return err
+		}
+	}
+	s.setLink(l)
+	s.report(State{Connected: true, Resumed: l.resumed})
+	return nil
+}
+
+// drop ends a connection and waits for all that works on it.
+func (s *session) drop(l *link, goodbye bool) error {
+	if goodbye {
+		slow := time.AfterFunc(time.Second, func() { l.fail(ErrClosed) })
+		s.out.end()
+		l.writer.Wait()
+		slow.Stop()
+		l.paho.Disconnect(100)
+	}
+	l.fail(ErrClosed)
+	_ = l.socket.Close()
+	s.out.disconnect(l)
+	l.writer.Wait()
+	s.mu.Lock()
+	was := s.link == l
+	s.mu.Unlock()
+	if was {
+		s.setLink(nil)
+		s.o.observer.Connection(false)
+	}
+	if s.down != nil {
+		s.down()
+	}
+	return l.cause()
+}
+
+func (s *session) setLink(l *link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.link = l
+	close(s.change)
+	s.change = make(chan struct{})
+	if l != nil {
+		s.o.observer.Connection(true)
+	}
+}
+
+// connected waits for a connection.
+func (s *session) connected(ctx context.Context) (*link, error) {
+	for {
+		s.mu.Lock()
+		l, change, closed := s.link, s.change, s.closed
+		s.mu.Unlock()
+		switch {
+		case closed != nil:
+			return nil, closed
+		case l != nil:
+			return l, nil
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (s *session) report(st State) {
+	st.ClientID, st.Pending = s.id, s.out.len()
+	if st.Connected {
+		s.o.logger.Info("connected", "component", "sdk", "client", s.id, "broker", s.o.url.Host, "pending", st.Pending)
+	} else {
+		s.o.logger.Warn("connection lost", "component", "sdk", "client", s.id, "broker", s.o.url.Host, "attempt", st.Attempt, "pending", st.Pending, "err", st.Err)
+	}
+	if s.o.onState != nil {
+		s.o.onState(st)
+	}
+}
+
+func (s *session) backoff(attempt int) time.Duration {
+	d := s.o.minBackoff << min(attempt-1, 20)
+	if d > s.o.maxBackoff || d <= 0 {
+		d = s.o.maxBackoff
+	}
+	return d/2 + rand.N(d/2+1) // so that a thousand clients do not come back at once
+}
+
+// pause waits; it reports false if ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// close ends the session. What is not acknowledged fails.
+func (s *session) close() {
+	s.mu.Lock()
+	already := s.closed != nil
+	s.closed = ErrClosed
+	s.mu.Unlock()
+	s.cancel()
+	<-s.done
+	if already {
+		return
+	}
+	s.out.close(ErrClosed)
+	s.mu.Lock()
+	close(s.change)
+	s.change = make(chan struct{})
+	s.mu.Unlock()
+}
+
+// link is one connection.
+type link struct {
+	s       *session
+	socket  *socket
+	paho    mqtt.Client
+	resumed bool
+	writer  sync.WaitGroup
+
+	once sync.Once
+	lost chan struct{}
+	err  error
+
+	topics map[string]string // so that a topic is one string, however often it comes
+	ids    []uint16          // acknowledged since the last quiet
+}
+
+// connect makes a connection, up to the CONNACK.
+func (s *session) connect(ctx context.Context) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.o.connectTimeout)
+	defer cancel()
+	conn, err := dial(ctx, s.o)
+	if err != nil {
+		return nil, err
+	}
+	l := &link{s: s, lost: make(chan struct{}), topics: map[string]string{}}
+	l.socket = &socket{Conn: conn, in: l, writeTimeout: s.o.writeTimeout}
+	l.paho = mqtt.NewClient(s.pahoOptions(l))
+	token := l.paho.Connect().(*mqtt.ConnectToken)
+	select {
+	case <-token.Done():
+		err = token.Error()
+	case <-ctx.Done():
+		_ = conn.Close() // which ends paho's attempt
+		<-token.Done()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = conn.Close()
+		l.fail(err)
+		for _, refusal := range []error{
+			packets.ErrorRefusedNotAuthorised, packets.ErrorRefusedBadUsernameOrPassword,
+			packets.ErrorRefusedIDRejected, packets.ErrorRefusedBadProtocolVersion,
+		} {
+			if errors.Is(err, refusal) {
+				return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+			}
+		}
+		return nil, err
+	}
+	l.resumed = token.SessionPresent()
+	return l, nil
+}
+
+func (s *session) pahoOptions(l *link) *mqtt.ClientOptions {
+	o := mqtt.NewClientOptions()
+	o.AddBroker(s.o.url.String())
+	o.SetClientID(s.id).SetUsername(s.o.user).SetPassword(s.o.password)
+	if s.o.credentials != nil {
+		o.SetCredentialsProvider(s.o.credentials)
+	}
+	o.SetProtocolVersion(4).SetCleanSession(!s.o.durable)
+	o.SetAutoReconnect(false).SetConnectRetry(false) // ours: paho's forgets what was acknowledged
+	o.SetKeepAlive(s.o.keepAlive).SetPingTimeout(max(s.o.keepAlive/3, 100*time.Millisecond))
+	o.SetConnectTimeout(s.o.connectTimeout).SetWriteTimeout(s.o.writeTimeout)
+	if w := s.o.will; w != nil {
+		o.SetBinaryWill(w.Topic(), w.body, s.o.willQoS, w.Retain)
+	}
+	o.SetCustomOpenConnectionFn(func(*url.URL, mqtt.ClientOptions) (net.Conn, error) { return l.socket, nil })
+	o.SetConnectionLostHandler(func(_ mqtt.Client, err error) { l.fail(err) })
+	return o
+}
+
+// fail ends the connection for this reason, unless it has one.
+func (l *link) fail(err error) {
+	l.once.Do(func() {
+		if errors.Is(err, io.EOF) {
+			err = fmt.Errorf("closed by the broker: %w", err)
+		}
+		l.err = err
+		close(l.lost)
+		_ = l.socket.Close()
+	})
+}
+
+// cause is why the connection was lost.
+func (l *link) cause() error {
+	<-l.lost
+	return l.err
+}
+
+// published takes a delivery off the connection.
+func (l *link) published(frame []byte) error {
+	var p packet.Publish
+	if err := packet.ParseDelivery(packet.V311, frame, &p); err != nil {
+		return err
+	}
+	name, ok := l.topics[string(p.Topic)]
+	if !ok {
+		if len(l.topics) > 4096 {
+			clear(l.topics)
+		}
+		name = trimTopic(string(p.Topic))
+		l.topics[string(p.Topic)] = name
+	}
+	l.s.o.observer.Received(len(frame))
+	if l.s.receive != nil {
+		l.s.receive(l, delivery{topic: name, payload: bytes.Clone(p.Payload), id: p.PacketID, dup: p.Dup, retain: p.Retain})
+	}
+	return nil
+}
+
+// acknowledged collects; quiet passes on.
+func (l *link) acknowledged(id uint16) { l.ids = append(l.ids, id) }
+
+func (l *link) quiet() {
+	if len(l.ids) > 0 {
+		l.s.out.acknowledged(l.ids)
+		l.ids = l.ids[:0]
+	}
+}
+
+// subscribe subscribes to filters at QoS 1 and waits for the answer. Refused ones are *FilterErrors, joined.
+func (l *link) subscribe(ctx context.Context, filters ...string) error {
+	if len(filters) == 0 {
+		return nil
+	}
+	want := make(map[string]byte, len(filters))
+	for _, f := range filters {
+		want[f] = 1
+	}
+	// Not paho's Subscribe, which takes "$queue/" for a route of its own.
+	token := l.paho.SubscribeMultiple(want, nil).(*mqtt.SubscribeToken)
+	if err := l.await(ctx, token); err != nil {
+		return err
+	}
+	var refused []error
+	result := token.Result()
+	for _, f := range slices.Compact(slices.Sorted(slices.Values(filters))) {
+		if code, ok := result[f]; !ok || code > 2 {
+			refused = append(refused, &FilterError{trimTopic(f)})
+		}
+	}
+	return errors.Join(refused...)
+}
+
+func (l *link) unsubscribe(ctx context.Context, filters ...string) error {
+	if len(filters) == 0 {
+		return nil
+	}
+	return l.await(ctx, l.paho.Unsubscribe(filters...))
+}
+
+func (l *link) await(ctx context.Context, token mqtt.Token) error {
+	select {
+	case <-token.Done():
+		return token.Error()
+	case <-l.lost:
+		return fmt.Errorf("%w: %w", ErrNotConnected, l.err)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
