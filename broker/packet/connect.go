@@ -53,8 +53,8 @@ const (
 // ParseConnect parses and validates a CONNECT, given as a whole frame. On an error the result is not nil
 // either: its Version says in which version to answer, 0 if the connection is to be closed without one.
 //
-// Version 3.1 is held to the rules of 3.1.1, but that it has no empty client id; ids of more than 23
-// characters are accepted, as everywhere in the field.
+// Version 3.1 is held to the rules of 3.1.1, but that it has no empty client id and does not use what is
+// reserved since; ids of more than 23 characters are accepted, as everywhere in the field.
 func ParseConnect(frame []byte) (*Connect, error) {
 	c := &Connect{ReceiveMaximum: 65535}
 	b, err := body(0, frame, TypeConnect)
@@ -69,7 +69,7 @@ func ParseConnect(frame []byte) (*Connect, error) {
 	if err := c.setVersion(string(name), level); err != nil {
 		return c, err
 	}
-	if _, err := body(c.Version, frame, TypeConnect); err != nil { // an overlong remaining length, in v5
+	if _, err := body(c.Version, frame, TypeConnect); err != nil { // flags, and in v5 an overlong remaining length
 		return c, err
 	}
 	flags := r.byte()
@@ -121,7 +121,7 @@ func (c *Connect) setVersion(name string, level byte) *Error {
 
 func checkConnectFlags(v Version, flags byte) *Error {
 	switch {
-	case flags&1 != 0:
+	case flags&1 != 0 && v != V31:
 		return malformed("MQTT-3.1.2-3", "reserved connect flag is set")
 	case flags>>3&3 == 3:
 		return malformed("MQTT-3.1.2-12", "Will QoS is 3")

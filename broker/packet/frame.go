@@ -2,13 +2,14 @@ package packet
 
 // firstOK has a bit for each version that admits a first byte: 1<<0 before CONNECT, then 1<<3, 1<<4, 1<<5.
 var firstOK = func() (t [256]byte) {
-	t[TypeConnect<<4] = 1<<0 | 1<<V31 | 1<<V311 | 1<<V5
 	const all = 1<<V31 | 1<<V311 | 1<<V5
 	for flags := range byte(16) {
 		if flags&6 != 6 { // [MQTT-3.3.1-4]
 			t[byte(TypePublish)<<4|flags] = all
+			t[byte(TypeConnect)<<4|flags] = 1<<0 | 1<<V31 // 3.1 does not use them; ParseConnect looks again when it knows the version
 		}
 	}
+	t[TypeConnect<<4] = 1<<0 | all
 	for _, ty := range []Type{TypeConnack, TypePuback, TypePubrec, TypePubcomp, TypeSuback, TypeUnsuback, TypePingreq, TypePingresp, TypeDisconnect} {
 		t[ty<<4] = all
 	}

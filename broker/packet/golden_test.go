@@ -317,3 +317,18 @@ func TestServerDisconnect(t *testing.T) {
 	_, err := ParseServerDisconnect(bin("e0 [ 8e [ 11 00000001 ] ]"))
 	wantError(t, err, CodeProtocol, "MQTT-3.14.2-2")
 }
+
+// TestUnusedIn31: what 3.1.1 reserves, 3.1 does not use.
+func TestUnusedIn31(t *testing.T) {
+	for _, wire := range []string{"14 [ s:MQIsdp 03 02 003c s:dev1 ]", "1d [ s:MQIsdp 03 02 003c s:dev1 ]", "10 [ s:MQIsdp 03 03 003c s:dev1 ]"} {
+		c, err := ParseConnect(bin(wire))
+		if err != nil || c.Version != V31 || !c.Clean || c.ClientID != "dev1" {
+			t.Errorf("%s: %+v %v", wire, c, err)
+		}
+	}
+	for _, wire := range []string{"14 [ s:MQTT 04 02 003c s:dev1 ]", "12 [ s:MQTT 05 02 003c 00 s:dev1 ]", "10 [ s:MQTT 04 03 003c s:dev1 ]"} {
+		if _, err := ParseConnect(bin(wire)); err == nil {
+			t.Errorf("%s: accepted", wire)
+		}
+	}
+}

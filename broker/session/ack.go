@@ -76,17 +76,20 @@ func (s *Session) acknowledge(l *Link, answers []answer) {
 	var muts []store.Mutation
 	var out []byte
 	for _, a := range answers {
-		switch a.t {
-		case packet.TypePuback:
-			if fl := s.flights.get(a.id); fl != nil && fl.stage == sentQoS1 {
-				s.finish(fl, a, &done, &muts)
-			}
-		case packet.TypePubrec:
-			out = s.received2(a, &done, &muts, out)
-		case packet.TypePubcomp:
-			if fl := s.flights.get(a.id); fl != nil && fl.stage == released {
-				s.finish(fl, answer{}, &done, &muts)
-			}
+		fl := s.flights.get(a.id)
+		if fl != nil && !fl.stage.takes(a.t) {
+			// Left alone, the delivery would never be over. What the client answered before counts.
+			defer l.Kick(packet.CodeProtocol, fmt.Sprintf("%v is not an answer to what packet %d was last", a.t, a.id))
+			break
+		}
+		switch {
+		case a.t == packet.TypePubrec:
+			out = s.received2(fl, a, &done, &muts, out)
+		case fl == nil: // answered already
+		case a.t == packet.TypePuback:
+			s.finish(fl, a, &done, &muts)
+		case a.t == packet.TypePubcomp:
+			s.finish(fl, answer{}, &done, &muts)
 		}
 	}
 	done.done()
@@ -105,11 +108,10 @@ func (s *Session) acknowledge(l *Link, answers []answer) {
 }
 
 // received2 carries out a PUBREC and appends the PUBREL that answers it to out.
-func (s *Session) received2(a answer, done *settling, muts *[]store.Mutation, out []byte) []byte {
+func (s *Session) received2(fl *flight, a answer, done *settling, muts *[]store.Mutation, out []byte) []byte {
 	l := s.link
-	fl := s.flights.get(a.id)
 	switch {
-	case fl == nil || fl.stage == sentQoS1:
+	case fl == nil:
 		if a.code >= packet.CodeUnspecified {
 			return out
 		}

@@ -128,13 +128,7 @@ func (s *Session) file(m *membership, it *feed.Item, w *outbox) (id uint16, dup,
 		fl.stage = sentQoS2
 	}
 	to, ok, past := s.resend.take(flightKey{m.key, it.Offset})
-	if s.durable {
-		for _, p := range past {
-			if p.stage != sentQoS1 {
-				w.muts = append(w.muts, record.Delete(record.BucketInflight, sentKey(s.id, p.id)))
-			}
-		}
-	}
+	w.muts = s.forgetFlights(w.muts, past)
 	switch {
 	case ok && to.stage == complete:
 		w.void = append(w.void, it.Seq)
@@ -148,7 +142,11 @@ func (s *Session) file(m *membership, it *feed.Item, w *outbox) (id uint16, dup,
 			return to.id, false, true
 		}
 	case ok:
-		if fl.id, fl.stage = to.id, to.stage; s.flights.put(fl) {
+		if fl.id, fl.stage = to.id, to.stage; s.flights.place(fl) {
+			it.QoS = 1 // as it was sent, whatever the subscription says by now
+			if fl.stage == sentQoS2 {
+				it.QoS = 2
+			}
 			return to.id, true, false // [MQTT-4.4.0-1] [MQTT-3.3.1-1]
 		}
 	}
@@ -164,6 +162,16 @@ func (s *Session) file(m *membership, it *feed.Item, w *outbox) (id uint16, dup,
 		w.muts = append(w.muts, s.saveFlight(m.key, &fl))
 	}
 	return fl.id, false, false
+}
+
+// forgetFlights appends to muts that deliveries which will not come again are gone.
+func (s *Session) forgetFlights(muts []store.Mutation, gone []resend) []store.Mutation {
+	for _, to := range gone {
+		if s.durable && to.stage != sentQoS1 {
+			muts = append(muts, record.Delete(record.BucketInflight, sentKey(s.id, to.id)))
+		}
+	}
+	return muts
 }
 
 // hold takes what was encoded from at on back out of buf: it is sent when the packet ids of its QoS 2 messages are on
@@ -182,7 +190,7 @@ func (s *Session) hold(l *Link, w *outbox, buf []byte, at int) []byte {
 func (s *Session) resumeReleased(l *Link) {
 	var ids []uint16
 	for k, to := range s.resend.byKey {
-		if to.stage == released && s.flights.put(flight{id: to.id, stage: released, offset: k.offset}) {
+		if to.stage == released && s.flights.place(flight{id: to.id, stage: released, offset: k.offset}) {
 			ids = append(ids, to.id)
 		}
 	}

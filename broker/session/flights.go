@@ -1,5 +1,12 @@
 package session
 
+import (
+	"math"
+	"strings"
+
+	"github.com/edgemq/edgemq/broker/packet"
+)
+
 // stage is how far a delivery has come.
 type stage byte
 
@@ -9,6 +16,19 @@ const (
 	released              // PUBREL sent, PUBCOMP awaited
 	complete              // PUBCOMP came before the feed came by the record again, after a reconnect
 )
+
+// takes tells whether an acknowledgement of type t may answer a delivery at this stage. [MQTT-4.3.2-4] [MQTT-4.3.3-11]
+func (s stage) takes(t packet.Type) bool {
+	switch s {
+	case sentQoS1:
+		return t == packet.TypePuback
+	case sentQoS2:
+		return t == packet.TypePubrec
+	case released: // a PUBREC is answered again
+		return t == packet.TypePubcomp || t == packet.TypePubrec
+	}
+	return false
+}
 
 // flight is a delivery that waits for its acknowledgement.
 type flight struct {
@@ -46,7 +66,9 @@ func (r *resends) add(k flightKey, to resend) {
 	}
 	r.byKey[k] = to
 	r.ids[to.id] = k
-	r.last[k.feed] = max(r.last[k.feed], k.offset)
+	if r.last[k.feed] = max(r.last[k.feed], k.offset); strings.HasPrefix(k.feed, retainedPrefix) {
+		r.last[k.feed] = math.MaxUint64 // in the order of their topics, which says nothing about what has been passed
+	}
 }
 
 // take returns how a delivery was sent before, if it was. past are those that will not come any more, now that
@@ -57,15 +79,7 @@ func (r *resends) take(k flightKey) (to resend, ok bool, past []resend) {
 		return resend{}, false, nil
 	}
 	if k.offset > last {
-		delete(r.last, k.feed)
-		for o, to := range r.byKey {
-			if o.feed == k.feed {
-				delete(r.byKey, o)
-				delete(r.ids, to.id)
-				past = append(past, to)
-			}
-		}
-		return resend{}, false, past
+		return resend{}, false, r.drop(k.feed)
 	}
 	to, ok = r.byKey[k]
 	if ok {
@@ -73,6 +87,22 @@ func (r *resends) take(k flightKey) (to resend, ok bool, past []resend) {
 		delete(r.ids, to.id)
 	}
 	return to, ok, nil
+}
+
+// drop forgets the deliveries of a feed and returns them.
+func (r *resends) drop(feed string) (gone []resend) {
+	if _, ok := r.last[feed]; !ok {
+		return nil
+	}
+	delete(r.last, feed)
+	for k, to := range r.byKey {
+		if k.feed == feed {
+			delete(r.byKey, k)
+			delete(r.ids, to.id)
+			gone = append(gone, to)
+		}
+	}
+	return gone
 }
 
 // reserved tells whether an id must not be given to another delivery.
@@ -89,7 +119,7 @@ func (r *resends) complete(id uint16) {
 }
 
 // flights finds deliveries by packet id. Ids are given out in turn, so a table of a power of two, indexed by
-// the id's low bits, has few collisions; it grows when it meets one.
+// the id's low bits, has few collisions: where there is one, another id is tried, or the table grows.
 type flights struct {
 	slots []flight
 	n     int
@@ -108,6 +138,17 @@ func (t *flights) put(fl flight) bool {
 	*s = fl
 	t.n++
 	t.bytes += fl.size
+	return true
+}
+
+// place files a flight whose id is given: it was sent under it before. It reports false if the id is in use.
+func (t *flights) place(fl flight) bool {
+	for !t.put(fl) {
+		if len(t.slots) >= 1<<16 || t.get(fl.id) != nil {
+			return false
+		}
+		t.grow()
+	}
 	return true
 }
 

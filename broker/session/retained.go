@@ -216,22 +216,25 @@ type retainedSource struct {
 	closed bool
 }
 
-// sendRetained starts sending the retained messages of a subscription; mu is held.
+// retainedPrefix begins the key of such a source.
+const retainedPrefix = "r/"
+
+// sendRetained starts sending the retained messages of a subscription, or goes on with it; mu is held.
 func (s *Session) sendRetained(sub subscription, flt topic.Filter, from uint64) {
-	s.stopRetained(sub.Filter)
 	r := &retainedSource{m: s.m, w: s.link, sub: sub, filter: flt.Filter, from: from}
-	m := &membership{source: r, key: "r/" + sub.Filter, retained: r, envelope: flt.V5}
+	m := &membership{source: r, key: retainedPrefix + sub.Filter, retained: r, envelope: flt.V5}
 	m.serve(sub)
 	m.rap = true // they are sent with RETAIN [MQTT-3.3.1-8]
 	s.members = append(s.members, m)
 }
 
 // stopRetained ends the sending for a subscription that is no more, or begins anew.
-func (s *Session) stopRetained(filter string) {
+func (s *Session) stopRetained(filter string, c *change) {
+	c.muts = s.forgetFlights(c.muts, s.resend.drop(retainedPrefix+filter))
 	for _, m := range s.members {
 		if m.retained != nil && m.filter == filter {
 			m.Leave()
-			s.remove(m, &change{})
+			s.remove(m, c)
 			return
 		}
 	}
@@ -255,6 +258,7 @@ func (s *Session) retainedProgress(muts []store.Mutation) []store.Mutation {
 		if sub.After = after; complete {
 			sub.Retained, sub.After = false, ""
 			s.members = slices.DeleteFunc(slices.Clone(s.members), func(x *membership) bool { return x == m })
+			muts = s.forgetFlights(muts, s.resend.drop(m.key)) // of messages that are retained no more
 		}
 		s.subs[m.filter] = sub
 		if s.durable {

@@ -43,6 +43,7 @@ func (s *Session) subscribeSolo(flt topic.Filter, sub subscription, start *topic
 	sub.Retained = start == nil && (sub.RetainHandling == 0 || sub.RetainHandling == 1 && !existed)
 	s.enroll(f, sub, flt, sub.Replay)
 	if sub.Retained {
+		s.stopRetained(sub.Filter, c)
 		s.sendRetained(sub, flt, s.m.log.Next())
 	}
 	if s.durable {

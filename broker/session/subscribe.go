@@ -103,8 +103,11 @@ func (s *Session) subscribePlain(sub subscription, c *change) error {
 	})
 	sub.From = from
 	sub.Retained = sub.RetainHandling == 0 || sub.RetainHandling == 1 && !existed // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
-	s.subs[sub.Filter] = sub
-	if sub.Retained {
+	if old := s.subs[sub.Filter]; old.Retained && !sub.Retained {
+		sub.Retained, sub.After = true, old.After // what the last SUBSCRIBE began goes on
+		s.subs[sub.Filter] = sub
+	} else if s.subs[sub.Filter] = sub; sub.Retained {
+		s.stopRetained(sub.Filter, c)
 		s.sendRetained(sub, topic.Filter{Filter: sub.Filter}, s.m.log.Next())
 	}
 	if s.durable {
@@ -204,11 +207,11 @@ func (s *Session) unsubscribe(filter string, c *change) byte {
 		s.detach(filter, c)
 		s.dropShare(filter, c)
 	case solo(flt, sub):
-		s.stopRetained(filter)
+		s.stopRetained(filter, c)
 		s.detach(filter, c)
 		s.dropSolo(filter, flt, c)
 	default:
-		s.stopRetained(filter)
+		s.stopRetained(filter, c)
 		s.own.Unsubscribe(filter)
 	}
 	return packet.CodeSuccess
