@@ -46,6 +46,7 @@ type walker struct {
 	recs    []store.Record
 	gen     uint64             // of targets
 	targets map[uint32]*target // what the feed wants of a topic, as of gen or later
+	topics  []int8             // of gen: whether the feed wants anything of a topic; 0: not known yet, -1: no
 	gap     uint64             // offsets behind the dispatcher, when last looked at
 	pause   time.Duration      // after the last read, which failed
 }
@@ -121,9 +122,9 @@ func (w *walker) read() (more bool, err error) {
 		return false, nil
 	}
 	pos, epoch, done := f.pos, f.epoch, f.past
-	lim := store.Limits{MaxRecords: min(readRecords, f.room()), MaxBytes: max(1, min(readBytes, f.roomBytes())), MaxScan: readScan}
+	lim := store.Limits{MaxRecords: min(readRecords, f.room()), MaxBytes: max(1, min(readBytes, f.roomBytes())), MaxScan: readScan, Topics: w.wants}
 	if w.gen != f.gen || w.targets == nil {
-		w.gen, w.targets = f.gen, map[uint32]*target{}
+		w.gen, w.targets, w.topics = f.gen, map[uint32]*target{}, nil
 	}
 	extra := slices.Clone(f.extra)
 	f.mu.Unlock()
@@ -222,4 +223,20 @@ func (w *walker) target(id uint32) *target {
 		w.targets[id] = t
 	}
 	return t
+}
+
+// wants tells whether the feed wants anything of a topic.
+func (w *walker) wants(id uint32) bool {
+	if int(id) >= len(w.topics) {
+		w.topics = append(w.topics, make([]int8, max(int(w.f.hub.log.Topics()), int(id))+1-len(w.topics))...)
+	}
+	if w.topics[id] == 0 {
+		w.topics[id] = -1
+		w.f.mu.Lock()
+		if w.f.target(id) != nil {
+			w.topics[id] = 1
+		}
+		w.f.mu.Unlock()
+	}
+	return w.topics[id] > 0
 }

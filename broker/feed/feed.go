@@ -120,6 +120,8 @@ type Feed struct {
 	overrun bool // Overrun was called
 	stats   Stats
 
+	counted counted
+
 	// Of queues; guarded by mu but for name and queues, which are set once.
 	name    string
 	queues  *Queues

@@ -1,0 +1,84 @@
+package feed
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestBacklog compares what a queue says waits in it with a model: every message of a topic that it draws from which was not settled.
+func TestBacklog(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(8, 9))
+	n := start(t, bounds{records: 16, bytes: 1 << 20, span: 64})
+	q, f := n.queue("q", "a/#")
+	bound := map[string]bool{"a": true}
+	topics := map[uint64]string{} // by offset
+	settled := map[uint64]bool{}
+	var k *taker
+	for step := range 300 {
+		switch op := rnd.IntN(8); {
+		case op < 3:
+			name := []string{"a", "b", "c"}[rnd.IntN(3)]
+			batch := make([]string, 1+rnd.IntN(30))
+			for i := range batch {
+				batch[i] = fmt.Sprint(step, ".", i)
+			}
+			base := n.put("p", name+"/x", batch...)
+			for i := range batch {
+				topics[base+uint64(i)] = name
+			}
+		case op < 6 && k != nil:
+			for _, it := range k.Take(nil, 1+rnd.IntN(20), 1<<20) {
+				if rnd.IntN(4) > 0 {
+					k.settle(it)
+					settled[it.Offset] = true
+				}
+			}
+		case op == 6 && k != nil:
+			k.Leave()
+			k = nil
+		case op == 6:
+			k = n.join(f)
+		case op == 7 && step%10 == 0:
+			name := []string{"b", "c"}[rnd.IntN(2)]
+			if !bound[name] {
+				n.bind(q, f, name+"/#")
+				bound[name] = true
+			}
+		}
+		want := int64(0)
+		for off, name := range topics {
+			if bound[name] && !settled[off] {
+				want++
+			}
+		}
+		var got Backlog
+		await(t, fmt.Sprintf("step %d: a backlog of %d, bound to %v", step, want, bound), func() bool {
+			var err error
+			if got, err = f.Backlog(); err != nil {
+				t.Fatal(err)
+			}
+			return got.Messages == want
+		})
+		if (want == 0) != got.Oldest.IsZero() || (want == 0) != (got.Bytes == 0) {
+			t.Fatalf("step %d: %+v", step, got)
+		}
+	}
+}
+
+// TestBacklogOfWhatRests counts once, and then only what is new.
+func TestBacklogOfWhatRests(t *testing.T) {
+	n := start(t, bounds{})
+	_, f := n.queue("q", "a")
+	for i := range 50 {
+		n.put("p", "a", "1", "2")
+		n.put("p", "b", "1")
+		b, err := f.Backlog()
+		if err != nil || b.Messages != int64(2*i+2) {
+			t.Fatalf("%+v, %v; want %d", b, err, 2*i+2)
+		}
+		if f.counted.end != n.store.Committed() || f.counted.sum.Records != uint64(b.Messages) {
+			t.Fatalf("%+v is remembered", f.counted.sum)
+		}
+	}
+}
