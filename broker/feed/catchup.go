@@ -39,6 +39,23 @@ func (f *Feed) resume() {
 // behind tells whether the feed must read the log to go on; f.mu is held.
 func (f *Feed) behind() bool { return !f.live && !f.closed && !f.overrun && len(f.members) > 0 }
 
+// abreast tells whether the dispatcher can take over; Hub.mu and f.mu are held.
+func (f *Feed) abreast() bool {
+	if f.pos < f.hub.pos.Load() {
+		return false
+	}
+	// Walks read what is committed, so they may be ahead of the dispatcher. What was done with before a walk back is
+	// the walk's to pass over.
+	last := uint64(0)
+	for _, p := range f.past {
+		last = max(last, p.spans[len(p.spans)-1].to)
+	}
+	if n := len(f.extra); n > 0 {
+		last = max(last, f.extra[n-1])
+	}
+	return last < f.pos || f.pos >= f.hub.log.Committed()
+}
+
 // walker reads the log for one feed.
 type walker struct {
 	f       *Feed
@@ -91,7 +108,7 @@ func (w *walker) step(near bool) (more bool, err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.behind() && f.pos >= h.pos.Load() {
+	if f.behind() && f.abreast() {
 		f.live, f.reading = true, false
 		for _, m := range f.members {
 			m.w.Wake() // somebody may wait for having caught up

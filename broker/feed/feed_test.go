@@ -15,13 +15,10 @@ import (
 	"github.com/edgemq/edgemq/store/vfs/vfstest"
 )
 
-// queue opens the queues of a node and returns one.
+// queue returns a queue.
 func (n *node) queue(name string, bindings ...string) (*Queues, *Feed) {
 	n.t.Helper()
-	q, err := OpenQueues(n.hub, true)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	q := n.queues
 	f, err := q.Use(name)
 	if err != nil {
 		n.t.Fatal(err)
@@ -240,6 +237,25 @@ func TestSettledOutOfOrder(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestWalkAheadOfDispatcher: a commit can be read before it is dispatched, so a feed may be further than the dispatcher.
+func TestWalkAheadOfDispatcher(t *testing.T) {
+	n := open(t, nil, t.TempDir(), bounds{})
+	n.runStore()
+	n.put("p", "a", "1", "2", "3", "4")
+	_, f := n.queue("q", "a")
+	k := n.join(f)
+	items := k.take(4)
+	k.settle(items[1], items[2])
+	k.Leave()
+	k = n.join(f)
+	n.runHub()
+	k.want("1", "4")
+	k.idle()
+	n.put("p", "a", "5")
+	k.want("5")
+	k.idle()
 }
 
 // TestBoundAndConsumed: what a queue has consumed does not come again because another of its filters matches it as well.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,8 +21,9 @@ const patience = 20 * time.Second
 // node is a store with a hub, running.
 type node struct {
 	t     testing.TB
-	store *store.Store
-	hub   *Hub
+	store  *store.Store
+	hub    *Hub
+	queues *Queues
 
 	stopHub, stopStore context.CancelFunc
 	hubDone, storeDone chan error
@@ -44,23 +44,36 @@ func open(t testing.TB, fs vfs.FS, dir string, max bounds) *node {
 	if max != (bounds{}) {
 		n.hub.max = max
 	}
+	if n.queues, err = OpenQueues(n.hub, true); err != nil {
+		t.Fatal(err)
+	}
 	return n
 }
 
 // run runs store and hub until the test ends or stops them.
 func (n *node) run() *node {
-	n.hubDone, n.storeDone = make(chan error, 1), make(chan error, 1)
-	var hubCtx, storeCtx context.Context
-	storeCtx, n.stopStore = context.WithCancel(context.Background())
-	hubCtx, n.stopHub = context.WithCancel(context.Background())
-	go func() { n.storeDone <- n.store.Run(storeCtx) }()
-	go func() { n.hubDone <- n.hub.Run(hubCtx) }()
+	n.runStore()
+	n.runHub()
+	return n
+}
+
+func (n *node) runStore() {
+	var ctx context.Context
+	ctx, n.stopStore = context.WithCancel(context.Background())
+	n.storeDone = make(chan error, 1)
+	go func() { n.storeDone <- n.store.Run(ctx) }()
+}
+
+func (n *node) runHub() {
+	var ctx context.Context
+	ctx, n.stopHub = context.WithCancel(context.Background())
+	n.hubDone = make(chan error, 1)
+	go func() { n.hubDone <- n.hub.Run(ctx) }()
 	n.t.Cleanup(func() {
 		if !n.over {
 			n.stop()
 		}
 	})
-	return n
 }
 
 // start is open and run in a directory of its own.
@@ -227,7 +240,7 @@ func texts(items []Item) []string {
 	return s
 }
 
-// saved waits until the cursor that the state holds for a feed is the one it has now.
+// save saves a feed's cursor and waits until it is durable.
 func (n *node) save(f *Feed) {
 	n.t.Helper()
 	done := make(answers, 1)
@@ -238,8 +251,3 @@ func (n *node) save(f *Feed) {
 		n.t.Fatal(a.err)
 	}
 }
-
-// counted is a Waker for members nobody waits on.
-type deaf struct{ sync.Mutex }
-
-func (*deaf) Wake() {}

@@ -37,7 +37,7 @@ func (f *Feed) Join(w Waker, qos byte) *Member {
 	if !f.indexed {
 		f.index()
 	}
-	if !f.live && f.pos >= h.pos.Load() {
+	if !f.live && f.abreast() {
 		f.live = true
 	}
 	f.rebalance()

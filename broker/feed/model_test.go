@@ -73,10 +73,8 @@ var modelTopics = []string{"a/1", "a/2", "a", "b/1", "c/x", "$queue/q", "$queue/
 
 func (w *world) open() {
 	w.n = open(w.t, w.disk, "data", small)
+	w.queue = w.n.queues
 	var err error
-	if w.queue, err = OpenQueues(w.n.hub, true); err != nil {
-		w.t.Fatal(err)
-	}
 	for _, name := range []string{"q", "other"} {
 		if w.feeds["q/"+name], err = w.queue.Use(name); err != nil {
 			w.t.Fatal(err)
@@ -127,9 +125,9 @@ func (c *consumer) Wake() {
 	}
 }
 
-func (w *world) join(t *tally, rng *rand.Rand) {
+func (w *world) join(t *tally, rng *rand.Rand, lazy bool) {
 	c := &consumer{
-		w: w, t: t, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), lazy: rng.IntN(4) == 0,
+		w: w, t: t, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), lazy: lazy,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}),
 		last: map[string]int{}, seen: map[string]bool{}, keys: map[string]int{},
 	}
@@ -355,7 +353,7 @@ func (w *world) script(rng *rand.Rand, steps int) {
 		}
 		switch op := rng.IntN(10); {
 		case op < 5 && (len(members) == 0 || t.shared && len(members) < 4):
-			w.join(t, rng)
+			w.join(t, rng, rng.IntN(4) == 0)
 		case op < 8 && len(members) > 0:
 			w.leave(members[rng.IntN(len(members))])
 		case t.shared && op == 8:
@@ -448,9 +446,8 @@ func (w *world) life(rng *rand.Rand, clean bool) {
 // drain lets one quick member of each feed take all that is left, and checks that everything came.
 func (w *world) drain(rng *rand.Rand) {
 	for _, t := range w.tally {
-		w.join(t, rng)
+		w.join(t, rng, false)
 		c := w.consumers[len(w.consumers)-1]
-		c.lazy = false
 		f := w.feeds[t.name]
 		await(w.t, t.name+" to have everything settled", func() bool {
 			c.Wake()
