@@ -218,6 +218,7 @@ func (in *input) read() error {
 		in.w += n
 		in.more = in.w == len(in.buf)
 		if n > 0 {
+			in.link.Received(n)
 			return nil
 		}
 		return err
@@ -242,6 +243,7 @@ func (in *input) tryRead(fd uintptr) bool {
 	case n == 0:
 		in.err = io.EOF
 	default:
+		in.link.Received(n)
 		in.w += n
 		in.more = in.w == len(in.buf)
 	}

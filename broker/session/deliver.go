@@ -27,6 +27,9 @@ type outbox struct {
 	props []byte
 	now   int64
 	holds uint64 // Link.holds when the round began
+
+	sent      [3]int64 // by QoS, for the counters
+	sentBytes int
 }
 
 // deliver appends what the session's feeds have for the client to buf, as far as its window is open. Only the
@@ -70,7 +73,21 @@ func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 		}
 		start = -1 // there may be more where these came from
 	}
+	w.count(s.m)
 	return buf
+}
+
+// count hands what was sent to the counters.
+func (w *outbox) count(m *Manager) {
+	for qos, n := range w.sent {
+		if n > 0 {
+			m.messagesOut[qos].Add(n)
+		}
+	}
+	if w.sentBytes > 0 {
+		m.payloadOut.Add(int64(w.sentBytes))
+	}
+	w.sent, w.sentBytes = [3]int64{}, 0
 }
 
 // turn returns the i-th member to be asked from the one whose turn it is, and the room in the client's window; nil if all
@@ -234,7 +251,8 @@ func (s *Session) encode(l *Link, m *membership, w *outbox, i int, buf []byte) [
 			return s.discard(w, i, buf)
 		}
 	}
-	s.m.messagesOut.Add(1)
+	w.sent[it.QoS]++
+	w.sentBytes += len(it.Props) + len(it.Payload)
 	return packet.AppendPublish(buf, l.Version, &o)
 }
 

@@ -30,6 +30,7 @@ type Link struct {
 	Connect *packet.Connect // set by the reader before Attach
 	Version packet.Version
 	Remote  string
+	since   time.Time
 
 	session    atomic.Pointer[Session]
 	draining   atomic.Bool   // nothing more is read
@@ -67,7 +68,7 @@ type Link struct {
 
 // NewLink returns the link of a connection that has just been accepted.
 func (m *Manager) NewLink(raw net.Conn) *Link {
-	l := &Link{m: m, raw: raw, Version: packet.V311, Remote: raw.RemoteAddr().String()}
+	l := &Link{m: m, raw: raw, Version: packet.V311, Remote: raw.RemoteAddr().String(), since: time.Now()}
 	m.links.add(l)
 	return l
 }

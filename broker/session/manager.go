@@ -60,7 +60,9 @@ type Manager struct {
 
 	due atomic.Int64 // when expire has something to do, ns since 1970
 
-	messagesIn, messagesOut, bytesOut, refused, tooLarge, lost, duplicates atomic.Int64
+	messagesIn, messagesOut                              [3]atomic.Int64 // by QoS
+	payloadIn, payloadOut, bytesIn, bytesOut             atomic.Int64
+	refused, tooLarge, lost, duplicates, connects, peers atomic.Int64 // peers is the most connections there were at once
 }
 
 // links is the set of open links.
@@ -70,8 +72,13 @@ type links struct {
 }
 
 func (s *links) add(l *Link) {
+	l.m.connects.Add(1)
 	s.mu.Lock()
 	s.all[l] = struct{}{}
+	n := int64(len(s.all))
+	if n > l.m.peers.Load() {
+		l.m.peers.Store(n)
+	}
 	s.mu.Unlock()
 }
 
@@ -419,10 +426,12 @@ func (m *Manager) Wait() { m.writers.Wait() }
 
 // Stats counts what all links did.
 type Stats struct {
-	Sessions, Connections           int
-	MessagesIn, MessagesOut         int64
-	BytesOut                        int64
-	Refused, TooLarge, LostWithQoS0 int64
+	Sessions, Connections                       int
+	MaxConnections, Connects                    int64    // the most at once; all that ever were
+	MessagesIn, MessagesOut                     [3]int64 // PUBLISH packets by QoS
+	PayloadIn, PayloadOut                       int64    // their bytes, properties included
+	BytesIn, BytesOut                           int64    // on the wire
+	Refused, TooLarge, LostWithQoS0, Duplicates int64
 }
 
 // Stats returns the counters.
@@ -433,8 +442,14 @@ func (m *Manager) Stats() Stats {
 	m.links.mu.Lock()
 	c := len(m.links.all)
 	m.links.mu.Unlock()
-	return Stats{
-		Sessions: n, Connections: c, MessagesIn: m.messagesIn.Load(), MessagesOut: m.messagesOut.Load(), BytesOut: m.bytesOut.Load(),
-		Refused: m.refused.Load(), TooLarge: m.tooLarge.Load(), LostWithQoS0: m.lost.Load(),
+	out := Stats{
+		Sessions: n, Connections: c, MaxConnections: m.peers.Load(), Connects: m.connects.Load(),
+		PayloadIn: m.payloadIn.Load(), PayloadOut: m.payloadOut.Load(), BytesIn: m.bytesIn.Load(), BytesOut: m.bytesOut.Load(),
+		Refused: m.refused.Load(), TooLarge: m.tooLarge.Load(), LostWithQoS0: m.lost.Load(), Duplicates: m.duplicates.Load(),
 	}
+	for qos := range out.MessagesIn {
+		out.MessagesIn[qos], out.MessagesOut[qos] = m.messagesIn[qos].Load(), m.messagesOut[qos].Load()
+	}
+	return out
 }
+

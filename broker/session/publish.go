@@ -37,6 +37,7 @@ type ingest struct {
 	msgs    []store.Message
 	props   []byte // stored forms of properties that had to be cut
 	bytes   int
+	counts  [3]int64 // by QoS
 	durable bool
 	muts    []store.Mutation
 	due     int64    // when the first of the delayed ones is, 0 if there is none
@@ -125,6 +126,7 @@ func (l *Link) Publish(p *packet.Publish) error {
 		in.muts = append(in.muts, r.mut)
 	}
 	in.msgs = append(in.msgs, msg)
+	in.counts[p.QoS]++
 	if in.bytes += record.Size(len(msg.Props), len(msg.Payload)); in.bytes >= appendBytes {
 		defer l.Flush()
 	}
@@ -373,7 +375,13 @@ func (l *Link) Flush() {
 	}
 	l.in = nil
 	b := in.batch
-	l.m.messagesIn.Add(int64(len(in.msgs)))
+	for qos, n := range in.counts {
+		if n > 0 {
+			l.m.messagesIn[qos].Add(n)
+		}
+	}
+	l.m.payloadIn.Add(int64(in.bytes - len(in.msgs)*record.HeaderSize))
+	in.counts = [3]int64{}
 	var done store.Completion = b
 	if b.n == 0 && len(b.firsts) == 0 {
 		done = nil
