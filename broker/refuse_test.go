@@ -171,3 +171,54 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+func TestFullQueueRejects(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{Set: []string{"queues=[{name: q, max_messages: 3, overflow: reject}]"}})
+	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "c", Clean: true})
+	for i := range 5 {
+		code := c.Publish("$queue/q", fmt.Sprint(i))
+		if want := byte(0); i < 3 && code != want || i >= 3 && code != packet.CodeQuotaExceeded {
+			t.Fatalf("publish %d: %#x", i, code)
+		}
+	}
+	c.Subscribe("$queue/q", 1)
+	for i := range 3 {
+		d := c.Delivery()
+		c.Ack(d)
+		if d.Payload != fmt.Sprint(i) {
+			t.Fatalf("got %q, want %d", d.Payload, i)
+		}
+	}
+	c.Ping()
+	if code := c.Publish("$queue/q", "again"); code != 0 {
+		t.Fatalf("there is room again, but %#x", code)
+	}
+}
+
+func TestQueueDropsItsOldest(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{Set: []string{"queues=[{name: q, topics: ['a/#'], max_messages: 10}]"}})
+	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "c", Clean: true})
+	for i := range 30 {
+		c.Publish("a/b", fmt.Sprint(i))
+		c.Publish("other", "x")
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for i, _ := b.Queues().Info("q"); i.Stats.Dropped < 20; i, _ = b.Queues().Info("q") {
+		if time.Now().After(deadline) {
+			t.Fatalf("dropped %d, want 20", i.Stats.Dropped)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	c.Subscribe("$queue/q", 1)
+	gap := c.Delivery()
+	if gap.Topic != "$queue/q/$gap" || gap.Payload != "1 40 20" {
+		t.Fatalf("instead of the gap: %q %q", gap.Topic, gap.Payload)
+	}
+	for i := 20; i < 30; i++ {
+		d := c.Delivery()
+		c.Ack(d)
+		if d.Payload != fmt.Sprint(i) {
+			t.Fatalf("got %q, want %d", d.Payload, i)
+		}
+	}
+}

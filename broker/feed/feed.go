@@ -12,6 +12,7 @@ package feed
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/edgemq/edgemq/broker/topic"
@@ -74,6 +75,11 @@ type Options struct {
 	// subscription above QoS 0, Overrun is called, once, and the feed stops reading.
 	MaxLag  Lag
 	Overrun func()
+
+	// Of queues.
+	name   string
+	queues *Queues
+	policy Policy
 }
 
 // Lag is a distance behind the newest record; zeros do not limit.
@@ -131,6 +137,9 @@ type Feed struct {
 	graves  []grave
 	timer   *time.Timer // runs retry
 	retryAt int64       // when; 0 if it is not to run
+	gap     Gap         // dropped while there was no member to tell
+
+	admission atomic.Pointer[admission] // nil if nothing is refused
 }
 
 // Stats counts what a feed did since it was opened.
@@ -138,6 +147,7 @@ type Stats struct {
 	Sent, Settled, Expired, Skipped uint64
 	Redelivered                     uint64 // refused by a member
 	Dead                            uint64 // of them gone to the dead letters
+	Dropped                         uint64 // by the queue's limits
 }
 
 // ID is the name under which the feed's cursor is kept.

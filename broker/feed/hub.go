@@ -87,7 +87,7 @@ func NewHub(log *store.Store, logger *slog.Logger) *Hub {
 func (h *Hub) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { h.saver.run(ctx) })
-	wg.Go(func() { h.watchAcks(ctx) })
+	wg.Go(func() { h.watchQueues(ctx) })
 	err := h.log.Follow(ctx, h.dispatch)
 	h.stop()
 	h.wg.Wait()
@@ -99,8 +99,8 @@ func (h *Hub) Run(ctx context.Context) error {
 	return err
 }
 
-// watchAcks looks, once a second, for consumers that keep messages for too long.
-func (h *Hub) watchAcks(ctx context.Context) {
+// watchQueues looks, once a second, for consumers that keep messages for too long and for queues over their limits.
+func (h *Hub) watchQueues(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -118,6 +118,9 @@ func (h *Hub) watchAcks(ctx context.Context) {
 			h.feedsMu.Unlock()
 			for _, f := range queues {
 				f.checkAcks(now)
+				if err := f.enforce(now); err != nil {
+					h.logger.Error("counting a queue's messages failed", "queue", f.name, "err", err)
+				}
 			}
 		}
 	}
@@ -318,6 +321,7 @@ func (h *Hub) wakeWaiters() {
 // Open returns the feed with the given id, from its saved cursor if it has one.
 func (h *Hub) Open(id string, o Options, filters ...Filter) (*Feed, error) {
 	f := &Feed{hub: h, id: id, opt: o, filters: map[string]*Filter{}, win: window{head: 1, tail: 1}}
+	f.name, f.queues, f.policy = o.name, o.queues, o.policy
 	if o.Shared {
 		f.keys = map[uint64]*key{}
 	}

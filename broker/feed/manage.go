@@ -60,6 +60,7 @@ func (q *Queues) SetPolicy(name string, p Policy) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.policy = p
+	f.setLimits(p.Limits)
 	f.rebalance()
 	return nil
 }

@@ -15,6 +15,7 @@ type Member struct {
 	serial uint64 // its number among all that ever joined
 	qos    byte
 	sent   int  // items taken and not settled; guarded by Feed.mu
+	gap    Gap  // guarded by Feed.mu
 	todo   seqs // waiting items that are this member's, in order; guarded by Feed.mu
 	gone   bool // guarded by Feed.mu
 }
@@ -34,6 +35,7 @@ func (f *Feed) Join(w Waker, qos byte) *Member {
 		return m
 	}
 	f.members = append(f.members, m)
+	m.gap, f.gap = f.gap, Gap{}
 	if !f.indexed {
 		f.index()
 	}
@@ -200,6 +202,7 @@ func (m *Member) Settle(seqs ...uint64) {
 // settle marks a slot done and frees what it holds; f.mu is held. The caller trims the window.
 func (f *Feed) settle(s *slot) {
 	f.stats.Settled++
+	f.left(len(s.Props) + len(s.Payload))
 	f.drop(s)
 	if len(f.tries) > 0 {
 		delete(f.tries, s.Offset)

@@ -20,6 +20,7 @@ type Policy struct {
 	DeadLetter    string          // queue; "" means <name>-dead
 	Ordered       bool            // a refused message holds back the later ones of its key; one of a key is with a consumer at a time
 	AckTimeout    time.Duration   // a consumer that keeps a message for so long is disconnected; 0 lets it
+	Limits        Limits
 }
 
 var defaultRetry = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}

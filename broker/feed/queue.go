@@ -75,15 +75,11 @@ func QueueID(name string) string { return "q/" + name }
 
 func (q *Queues) open(name string, bindings []Filter) (*Feed, error) {
 	direct := Filter{Filter: topic.QueuePrefix + name, QoS: 2}
-	f, err := q.hub.Open(QueueID(name), Options{Durable: true, Shared: true}, append(bindings, direct)...)
-	if err != nil {
-		return nil, err
-	}
-	f.name, f.queues = name, q
+	o := Options{Durable: true, Shared: true, name: name, queues: q}
 	if strings.HasSuffix(name, "-dead") {
-		f.policy.MaxDeliveries = -1 // there is nowhere to go from here
+		o.policy.MaxDeliveries = -1 // there is nowhere to go from here
 	}
-	return f, nil
+	return q.hub.Open(QueueID(name), o, append(bindings, direct)...)
 }
 
 // Names returns the queues there are, sorted.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -42,6 +43,9 @@ func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 			break
 		}
 		w.items = m.Take(w.items[:0], min(takeItems, room), min(size, writeBytes))
+		if m.queue {
+			buf = appendGap(buf, l.Version, m)
+		}
 		if len(w.items) == 0 {
 			if m.retained != nil && s.finishRetained(l) {
 				start = -1 // a member is gone, so the count of those that were asked is off: ask all again
@@ -301,8 +305,23 @@ func appendUser(dst []byte, name string, value []byte) []byte {
 // appendMark appends the message that tells a queue's consumer that it has been sent what was waiting when it attached.
 func appendMark(buf []byte, v packet.Version, m *membership) []byte {
 	var num [20]byte
-	o := packet.Outgoing{Topic: m.markTopic, Envelope: true}
+	o := packet.Outgoing{Topic: m.topic + "/$caught-up", Envelope: true}
 	o.Props = appendUser(nil, wire.Offset, strconv.AppendUint(num[:0], m.mark, 10))
 	m.mark = 0
+	return packet.AppendPublish(buf, v, &o)
+}
+
+// appendGap appends, at QoS 0, the message that tells a queue's consumer what was dropped, if anything was: to
+// $queue/<name>/$gap, with the offsets and the number of messages as text.
+func appendGap(buf []byte, v packet.Version, m *membership) []byte {
+	member, ok := m.source.(*feed.Member)
+	if !ok {
+		return buf
+	}
+	g := member.Gap()
+	if g.Records == 0 {
+		return buf
+	}
+	o := packet.Outgoing{Topic: m.topic + "/$gap", Envelope: m.envelope, Payload: fmt.Appendf(nil, "%d %d %d", g.From, g.To, g.Records)}
 	return packet.AppendPublish(buf, v, &o)
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/broker/topic"
 	"github.com/edgemq/edgemq/internal/wire"
@@ -23,8 +24,9 @@ type topicRef struct {
 	name      string
 	id        uint32
 	queue     bool
-	envelope  bool // the payload begins with properties ($v5/)
-	delayed   bool // published delay later
+	to        *feed.Feed // that queue's
+	envelope  bool       // the payload begins with properties ($v5/)
+	delayed   bool       // published delay later
 	delay     uint32
 	nack      string // the queue that a message of is refused
 	transient bool   // for live subscribers only (store.exclude)
@@ -95,7 +97,7 @@ func (l *Link) Publish(p *packet.Publish) error {
 			return &packet.Error{Code: packet.CodeReceiveMaximum, Rule: "MQTT-3.3.4-9", Msg: "more publishes in flight than Receive Maximum"}
 		}
 		in.batch.n++
-		if p.QoS == 1 || ref.code != 0 {
+		if p.QoS == 1 {
 			in.batch.ends++
 		}
 	}
@@ -111,6 +113,10 @@ func (l *Link) Publish(p *packet.Publish) error {
 	msg := l.message(p, ref)
 	if l.duplicate(p, &msg) {
 		return nil
+	}
+	if ref.to != nil && !ref.delayed && !ref.to.Admit(len(msg.Props)+len(msg.Payload)) {
+		l.unplace(&msg)
+		return l.refuseOne(p, &topicRef{code: packet.CodeQuotaExceeded, reason: "the queue is full"})
 	}
 	if ref.delayed {
 		mut, due := l.m.delayed.put(ref, &msg)
@@ -187,6 +193,15 @@ func (l *Link) duplicate(p *packet.Publish, msg *store.Message) bool {
 	}
 	_ = l.accept(p) // never fails
 	return true
+}
+
+// unplace takes back what duplicate noted of a message that is refused after all.
+func (l *Link) unplace(msg *store.Message) {
+	b := l.in.batch
+	if n := len(b.firsts); n > 0 && b.firsts[n-1].i == len(l.in.msgs) {
+		l.m.dedup.forget(msg.Client, b.firsts[n-1].first)
+		b.firsts = b.firsts[:n-1]
+	}
 }
 
 // appendPubackAt appends a successful v5 PUBACK that says where the message is.
@@ -283,6 +298,7 @@ func (l *Link) refuseOne(p *packet.Publish, ref *topicRef) error {
 	b, t := l.in.batch, packet.TypePuback
 	if p.QoS == 2 {
 		t = packet.TypePubrec
+		b.ends++ // there will be no PUBREL
 	}
 	b.acks = packet.AppendAck(b.acks, l.Version, t, p.PacketID, ref.code, l.problem(ref.reason))
 	return nil
@@ -351,7 +367,7 @@ func (l *Link) lookup(name []byte) (*topicRef, error) {
 		ref.nack = string(n.Queue)
 		return ref, nil
 	case ref.queue:
-		if _, err := l.m.queues.Use(string(n.Queue)); err != nil {
+		if ref.to, err = l.m.queues.Use(string(n.Queue)); err != nil {
 			return &topicRef{code: codeOf(err), reason: err.Error()}, nil
 		}
 	}

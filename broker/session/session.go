@@ -83,8 +83,8 @@ type membership struct {
 	envelope bool       // deliveries have their properties in the payload ($v5/)
 	retained *retainedSource
 	// A queue's member that is told when it has caught up: up to which offset that is, 0 once it has been told, and where.
-	mark      uint64
-	markTopic string
+	mark  uint64
+	topic string // $queue/<name>
 	// One subscription of a feed with many members is this member's alone, and so are its identifier and options.
 	alone bool
 	ids   []uint32
@@ -147,8 +147,11 @@ func (s *Session) overrun() {
 // feed if sub is nil; mu is held and a link is there.
 func (s *Session) join(f *feed.Feed, sub *subscription, flt topic.Filter, stamps bool) {
 	m := &membership{f: f, key: f.ID(), queue: flt.Queue != "", stamps: stamps, envelope: flt.V5}
-	if flt.V5 && flt.Queue != "" {
-		m.mark, m.markTopic = s.m.log.Next(), topic.QueuePrefix+flt.Queue+"/$caught-up"
+	if flt.Queue != "" {
+		m.topic = topic.QueuePrefix + flt.Queue
+		if flt.V5 {
+			m.mark = s.m.log.Next()
+		}
 	}
 	qos := byte(2)
 	if sub != nil {

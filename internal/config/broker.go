@@ -48,6 +48,7 @@ func (c *Config) Broker(logger *slog.Logger) broker.Options {
 func (q *Queue) broker() broker.Queue {
 	p := feed.Policy{
 		MaxInFlight: q.MaxInFlight, MaxDeliveries: q.MaxDeliveries, DeadLetter: q.DeadLetter, Ordered: q.Ordered, AckTimeout: q.AckTimeout,
+		Limits: feed.Limits{MaxMessages: int64(q.MaxMessages), MaxBytes: q.MaxBytes, MaxAge: q.MaxAge, Reject: q.Overflow == "reject"},
 	}
 	if q.MaxDeliveries == 0 {
 		p.MaxDeliveries = -1 // for the broker 0 is the default

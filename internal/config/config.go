@@ -103,6 +103,10 @@ type Queue struct {
 	DeadLetter    string
 	Ordered       bool
 	AckTimeout    time.Duration
+	MaxMessages   int
+	MaxBytes      int64
+	MaxAge        time.Duration
+	Overflow      string
 }
 
 // Limits bound what one client may use.

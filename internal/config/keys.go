@@ -278,4 +278,8 @@ var queueKeys = []itemKey[Queue]{
 	{"dead_letter", "''", text{want: "a queue's name, or nothing", check: checkDeadLetter}, func(q *Queue) any { return &q.DeadLetter }, "queue for dead letters; empty: <name>-dead", nil},
 	{"ordered", "false", boolean{}, func(q *Queue) any { return &q.Ordered }, "a refused message holds back the later ones of its key", nil},
 	{"ack_timeout", "0", span{0, 365 * day}, func(q *Queue) any { return &q.AckTimeout }, "a consumer that keeps a message longer is disconnected; 0: never", nil},
+	{"max_messages", "0", number{0, 1 << 50}, func(q *Queue) any { return &q.MaxMessages }, "that may wait; 0: any number", nil},
+	{"max_bytes", "0", size{0, 1 << 50}, func(q *Queue) any { return &q.MaxBytes }, "that may wait; 0: any number", nil},
+	{"max_age", "0", span{0, 100 * 365 * day}, func(q *Queue) any { return &q.MaxAge }, "older messages are dropped; 0: none", nil},
+	{"overflow", "drop_oldest", words{"drop_oldest", "reject"}, func(q *Queue) any { return &q.Overflow }, "drop_oldest, or reject what is sent to the queue itself", nil},
 }

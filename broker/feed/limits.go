@@ -1,0 +1,188 @@
+package feed
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/edgemq/edgemq/store"
+)
+
+// Limits bound what waits in a queue; zeros do not.
+type Limits struct {
+	MaxMessages int64
+	MaxBytes    int64
+	MaxAge      time.Duration // older messages are dropped
+	// Reject refuses messages sent to a full queue. Otherwise, and for what it draws from topics, the oldest are dropped.
+	Reject bool
+}
+
+func (l *Limits) any() bool { return l.MaxMessages > 0 || l.MaxBytes > 0 || l.MaxAge > 0 }
+
+// Gap is a stretch of the log that was taken from a queue's consumers.
+type Gap struct {
+	From, To uint64 // offsets; To is not in it
+	Records  int64
+}
+
+// admission counts what waits in a queue that refuses more than it may hold: what was let in since the last count, less
+// what was settled since.
+type admission struct {
+	maxMessages, maxBytes int64
+	messages, bytes       atomic.Int64
+}
+
+// Admit tells whether a queue takes a message of that size, and counts it if so. It is exact for messages sent to the
+// queue itself; for those of bound topics it is corrected once a second.
+func (f *Feed) Admit(size int) bool {
+	a := f.admission.Load()
+	if a == nil {
+		return true
+	}
+	n, b := a.messages.Add(1), a.bytes.Add(int64(size))
+	if a.maxMessages > 0 && n > a.maxMessages || a.maxBytes > 0 && b > a.maxBytes {
+		a.messages.Add(-1)
+		a.bytes.Add(-int64(size))
+		return false
+	}
+	return true
+}
+
+// left counts a message out that was settled; f.mu is held.
+func (f *Feed) left(size int) {
+	if a := f.admission.Load(); a != nil {
+		a.messages.Add(-1)
+		a.bytes.Add(-int64(size))
+	}
+}
+
+// setLimits puts the limits of a policy into force; f.mu is held.
+func (f *Feed) setLimits(l Limits) {
+	f.admission.Store(nil)
+	if l.Reject && (l.MaxMessages > 0 || l.MaxBytes > 0) {
+		f.admission.Store(&admission{maxMessages: l.MaxMessages, maxBytes: l.MaxBytes})
+	}
+}
+
+// enforce compares what waits in a queue with its limits and drops what is too much or too old.
+func (f *Feed) enforce(now time.Time) error {
+	f.mu.Lock()
+	l := f.policy.Limits
+	f.mu.Unlock()
+	if !l.any() {
+		return nil
+	}
+	log := f.hub.log
+	v := f.look()
+	end := log.Committed()
+	want := v.byTopic()
+	count := func(from uint64) (store.Tally, error) { return log.Count(from, end, want) }
+	all, err := count(v.from)
+	if err != nil {
+		return err
+	}
+	to := v.from
+	if l.MaxAge > 0 {
+		to = max(to, log.SearchTime(now.Add(-l.MaxAge).UnixMicro()))
+	}
+	over := func(t store.Tally) bool {
+		return l.MaxMessages > 0 && int64(t.Records)-int64(len(v.settled)) > l.MaxMessages || l.MaxBytes > 0 && int64(t.Bytes) > l.MaxBytes
+	}
+	if a := f.admission.Load(); a != nil {
+		a.messages.Store(int64(all.Records) - int64(len(v.settled)))
+		a.bytes.Store(int64(all.Bytes))
+	}
+	if over(all) {
+		low, high := v.from, end // over at low, not at high
+		for low+1 < high {
+			mid := low + (high-low)/2
+			t, err := count(mid)
+			if err != nil {
+				return err
+			}
+			if over(t) {
+				low = mid
+			} else {
+				high = mid
+			}
+		}
+		to = max(to, high)
+	}
+	if to <= v.from {
+		return nil
+	}
+	rest, err := count(to)
+	if err != nil {
+		return err
+	}
+	f.skipTo(to, Gap{max(v.from, log.First()), to, int64(all.Records - rest.Records)})
+	return nil
+}
+
+// byTopic tells of each topic whether the queue wants it, and remembers.
+func (v *view) byTopic() func(topicID uint32) bool {
+	known := map[uint32]bool{}
+	return func(id uint32) bool {
+		want, ok := known[id]
+		if !ok {
+			v.f.mu.Lock()
+			want = v.f.target(id) != nil
+			v.f.mu.Unlock()
+			known[id] = want
+		}
+		return want
+	}
+}
+
+// skipTo gives up what waits below an offset. What is with members stays with them.
+func (f *Feed) skipTo(to uint64, gap Gap) {
+	h := f.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for seq := f.win.head; seq < f.win.tail; seq++ {
+		if s := f.win.at(seq); s.Offset < to && (s.state == waiting || s.state == refused) {
+			f.settle(s)
+		}
+	}
+	f.win.trim()
+	for len(f.extra) > 0 && f.extra[0] < to && !f.inWindow(f.extra[0]) {
+		f.extra = f.extra[1:]
+	}
+	if !f.live && f.pos < to {
+		f.pos = to
+		f.epoch++
+		f.live = len(f.members) > 0 && to >= h.pos.Load()
+	}
+	f.stats.Dropped += uint64(max(0, gap.Records))
+	f.touch()
+	if gap.Records > 0 {
+		h.logger.Warn("queue is over its limits, its oldest messages were dropped", "queue", f.name, "offset", gap.From, "to", gap.To, "records", gap.Records)
+		f.gap.add(gap)
+		for _, m := range f.members {
+			m.gap.add(gap)
+			m.w.Wake()
+		}
+		if len(f.members) > 0 {
+			f.gap = Gap{}
+		}
+	}
+	f.resume()
+}
+
+func (g *Gap) add(more Gap) {
+	if g.Records == 0 {
+		*g = more
+		return
+	}
+	g.From, g.To, g.Records = min(g.From, more.From), max(g.To, more.To), g.Records+more.Records
+}
+
+// Gap returns what was taken from the member since the last call, with Records 0 for nothing.
+func (m *Member) Gap() Gap {
+	m.feed.mu.Lock()
+	defer m.feed.mu.Unlock()
+	g := m.gap
+	m.gap = Gap{}
+	return g
+}
