@@ -192,26 +192,39 @@ func (b *Broker) Run(ctx context.Context) error {
 		}
 	}
 	b.logger.Info("stopping")
-	b.stopServing()
+	b.stopServing(stopStore)
 	stopHub()
 	err = errors.Join(err, <-hubDone, <-sweepDone)
 	stopStore()
 	return errors.Join(err, <-storeDone)
 }
 
-// stopServing ends the listeners and every connection.
-func (b *Broker) stopServing() {
+// stopServing ends the listeners and every connection. Should one wait for a commit that does not come, since the disk is full,
+// it ends with the store.
+func (b *Broker) stopServing(stopStore func()) {
 	for _, l := range b.listeners {
 		l.Close(func(string) {}) // no new connections
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), b.opt.ShutdownTimeout)
 	defer cancel()
 	b.sessions.Shutdown(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for _, l := range b.listeners {
+			l.wg.Wait()
+		}
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		b.logger.Warn("connections do not end, stopping the store")
+		stopStore()
+		<-ended
+	}
+	// Only now: mochi counts connections in a way that does not allow for any that begin meanwhile.
 	if err := b.server.Close(); err != nil {
 		b.logger.Error("stopping mochi failed", "err", err)
-	}
-	for _, l := range b.listeners {
-		l.wg.Wait()
 	}
 	b.sessions.Wait()
 }

@@ -4,6 +4,8 @@ package hooks
 
 import (
 	"log/slog"
+	"strconv"
+	"sync/atomic"
 
 	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -40,6 +42,7 @@ func (*Auth) OnACLCheck(*mqtt.Client, string, bool) bool { return true }
 type Sessions struct {
 	mqtt.HookBase
 	Logger *slog.Logger
+	serial atomic.Uint64
 }
 
 // ID implements mqtt.Hook.
@@ -63,11 +66,16 @@ func (*Sessions) OnConnect(cl *mqtt.Client, _ packets.Packet) error {
 
 // OnSessionEstablish implements mqtt.Hook: the client is authenticated, the CONNACK comes next.
 func (h *Sessions) OnSessionEstablish(cl *mqtt.Client, _ packets.Packet) {
-	if c := connOf(cl); c != nil {
-		if err := c.Attach(); err != nil {
-			h.Logger.Error("attaching a session failed", "client", cl.ID, "err", err)
-		}
+	c := connOf(cl)
+	if c == nil {
+		return
 	}
+	if err := c.Attach(); err != nil {
+		h.Logger.Error("attaching a session failed", "client", cl.ID, "err", err)
+	}
+	// From here on mochi knows the client by a name of its own. It would end, as taken over, whatever other connection it
+	// has under the client's id, and of two that came at once that may be the later one, which has the session.
+	cl.ID += "\x00" + strconv.FormatUint(h.serial.Add(1), 36)
 }
 
 // OnSessionEstablished implements mqtt.Hook: the CONNACK is queued, deliveries may follow it.

@@ -83,6 +83,13 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // next works through the frames that come in until one is for mochi.
 func (c *Conn) next() error {
+	err := c.work()
+	c.link.Flush() // after an error too: what came before it is the client's good right
+	c.link.FlushAcks()
+	return err
+}
+
+func (c *Conn) work() error {
 	for {
 		size, err := c.split()
 		if err != nil {
@@ -100,25 +107,19 @@ func (c *Conn) next() error {
 			continue
 		}
 		frame := c.in.take(size)
-		if err := c.frame(frame); err != nil {
-			c.link.Flush() // what came before it is the client's good right
+		if err := c.frame(frame); err != nil || len(c.hand) > 0 {
 			return err
-		}
-		if len(c.hand) > 0 {
-			c.link.Flush()
-			c.link.FlushAcks()
-			return nil
 		}
 	}
 }
 
 // split returns the size of the frame that the input begins with, 0 if that is not known yet.
 func (c *Conn) split() (int, error) {
-	limit := c.opt.MaxPacket
+	v, limit := c.link.Version, c.opt.MaxPacket
 	if c.link.Connect == nil {
-		limit = min(limit, maxConnect)
+		v, limit = 0, min(limit, maxConnect)
 	}
-	size, _, err := packet.Split(c.in.bytes(), c.link.Version, limit)
+	size, _, err := packet.Split(c.in.bytes(), v, limit)
 	return size, err
 }
 
@@ -368,16 +369,12 @@ func (c *Conn) unsuback() {
 	c.unsubscribe, c.codes, c.reason = nil, nil, ""
 }
 
-// problem is the reason string for an answer, unless the client wants none. [MQTT-3.1.2-29]
-func (c *Conn) problem() string {
-	if c.link.Connect.NoProblemInfo {
-		return ""
-	}
-	return c.reason
-}
+// problem is the reason string for an answer, unless the client wants none.
+func (c *Conn) problem() string { return c.link.Reason(c.reason, len(c.codes)) }
 
 // Finish ends whatever is left of the connection; its reader has ended.
 func (c *Conn) Finish() {
+	c.link.Drain()
 	c.link.Close()
 	c.m.Detach(c.link)
 	c.in.free()

@@ -56,7 +56,7 @@ type input struct {
 	try func(fd uintptr) bool // reads once; made once
 
 	interval time.Duration // of silence allowed; 0 for any
-	last     time.Time     // of the last read
+	last     time.Time     // since when we wait for the client
 	deadline time.Time     // set on the socket
 }
 
@@ -99,15 +99,15 @@ func (in *input) take(n int) []byte {
 // fill reads once. need is the size of the frame that is not whole yet, 0 if unknown.
 func (in *input) fill(need int) error {
 	in.makeRoom(need)
+	if in.interval > 0 {
+		in.last = time.Now() // not before: while we did not read, the client was not silent
+	}
 	for {
 		if err := in.setDeadline(); err != nil {
 			return err
 		}
 		err := in.read()
 		if err == nil {
-			if in.interval > 0 {
-				in.last = time.Now()
-			}
 			return nil
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) || in.link.Closing() || in.link.Draining() {
@@ -154,7 +154,10 @@ func (in *input) makeRoom(need int) {
 	case need <= readBytes && len(rest) < readBytes:
 		b := large.Get().(*[]byte)
 		in.replace(*b, b, rest)
-	case need > cap(in.buf)-in.r || in.w == len(in.buf):
+	case in.w < len(in.buf):
+	case in.r > len(in.buf)/2:
+		in.r, in.w = 0, copy(in.buf, rest)
+	default:
 		size := max(readBytes, min(need, 2*len(rest))) // grows with what arrives, not with what a header claims
 		in.replace(make([]byte, size), nil, rest)
 	}

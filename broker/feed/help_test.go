@@ -20,7 +20,7 @@ const patience = 20 * time.Second
 
 // node is a store with a hub, running.
 type node struct {
-	t     testing.TB
+	t      testing.TB
 	store  *store.Store
 	hub    *Hub
 	queues *Queues

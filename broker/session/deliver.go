@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -171,6 +172,9 @@ func (s *Session) file(m *membership, it *feed.Item, w *outbox) (id uint16, dup,
 			return to.id, true, false // [MQTT-4.4.0-1] [MQTT-3.3.1-1]
 		}
 	}
+	if s.flights.n+len(s.resend.ids) >= math.MaxUint16 { // ids kept for what never came again have used up all others
+		w.muts = s.forgetFlights(w.muts, s.resend.clear())
+	}
 	for {
 		if s.lastID++; s.lastID == 0 { // [MQTT-2.2.1-3]
 			continue
@@ -252,7 +256,7 @@ func (s *Session) encode(l *Link, m *membership, w *outbox, i int, buf []byte) [
 			o.Props = w.props
 		}
 		if limit := l.Connect.MaximumPacketSize; l.Version == packet.V5 && limit > 0 && packet.PublishSize(l.Version, &o) > int(limit) {
-			return s.discard(w, i, buf)
+			return s.discard(l, w, i, buf)
 		}
 	}
 	w.sent[it.QoS]++
@@ -261,16 +265,19 @@ func (s *Session) encode(l *Link, m *membership, w *outbox, i int, buf []byte) [
 }
 
 // discard settles an item that cannot be sent.
-func (s *Session) discard(w *outbox, i int, buf []byte) []byte {
+func (s *Session) discard(l *Link, w *outbox, i int, buf []byte) []byte {
 	s.m.tooLarge.Add(1)
 	if w.items[i].QoS == 0 {
 		return buf
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != l { // the id may be in use on the next link already
+		return buf
+	}
 	if fl, ok := s.flights.take(w.ids[i]); ok && s.durable && fl.stage != sentQoS1 {
 		w.muts = append(w.muts, record.Delete(record.BucketInflight, sentKey(s.id, fl.id)))
 	}
-	s.mu.Unlock()
 	w.void = append(w.void, w.items[i].Seq)
 	return buf
 }

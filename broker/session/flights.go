@@ -105,6 +105,15 @@ func (r *resends) drop(feed string) (gone []resend) {
 	return gone
 }
 
+// clear forgets all deliveries and returns them.
+func (r *resends) clear() (gone []resend) {
+	for _, to := range r.byKey {
+		gone = append(gone, to)
+	}
+	*r = resends{}
+	return gone
+}
+
 // reserved tells whether an id must not be given to another delivery.
 func (r *resends) reserved(id uint16) bool {
 	_, ok := r.ids[id]

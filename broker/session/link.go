@@ -96,21 +96,13 @@ func (l *Link) Start() {
 
 // Kick ends the connection from our side: a v5 client is told the code and why. [MQTT-4.13.1-1]
 func (l *Link) Kick(code byte, reason string) {
-	l.mu.Lock()
-	if l.closing || l.closed {
-		l.mu.Unlock()
-		return
-	}
-	l.cause = reason
-	if l.Version == packet.V5 && l.live.Load() {
-		d := packet.Disconnect{Code: code}
-		if l.Connect == nil || !l.Connect.NoProblemInfo {
-			d.ReasonString = reason
+	l.close(func() {
+		l.cause = reason
+		if l.live.Load() && l.Version == packet.V5 { // in this order: Version is the reader's until then
+			d := packet.Disconnect{Code: code, ReasonString: l.Reason(reason, 0)}
+			l.out = packet.AppendDisconnect(l.out, l.Version, &d)
 		}
-		l.out = packet.AppendDisconnect(l.out, l.Version, &d)
-	}
-	l.mu.Unlock()
-	l.Close()
+	})
 }
 
 // Stuck ends the connection of a queue's consumer that keeps a message for longer than the queue allows.
@@ -126,12 +118,16 @@ func (l *Link) Cause() string {
 }
 
 // Close ends the connection after what is queued has been written, or could not be within a short time.
-func (l *Link) Close() {
+func (l *Link) Close() { l.close(func() {}) }
+
+// close is Close, but for the last word, which queues what nothing may follow.
+func (l *Link) close(last func()) {
 	l.mu.Lock()
 	if l.closing || l.closed {
 		l.mu.Unlock()
 		return
 	}
+	last()
 	l.closing = true
 	if l.room != nil {
 		l.room.Broadcast()
@@ -165,16 +161,30 @@ func (l *Link) HoldDeliveries(hold bool) {
 // Draining tells whether the link takes no more packets because the broker is stopping.
 func (l *Link) Draining() bool { return l.draining.Load() }
 
+// Drain waits, if the broker is stopping, until Shutdown has seen to it that what was accepted is answered.
+func (l *Link) Drain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.draining.Load() && !l.closing && !l.closed {
+		l.wait()
+	}
+}
+
+// wait waits for room in out or for the end; mu is held.
+func (l *Link) wait() {
+	if l.room == nil {
+		l.room = sync.NewCond(&l.mu)
+	}
+	l.room.Wait()
+}
+
 // WaitRoom blocks the reader while too many answers are waiting to be written: a client that does not read is not read
 // from either. It reports false when the link is closing.
 func (l *Link) WaitRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.out) > maxUnsent && !l.closing && !l.closed {
-		if l.room == nil {
-			l.room = sync.NewCond(&l.mu)
-		}
-		l.room.Wait()
+		l.wait()
 	}
 	return !l.closing && !l.closed
 }

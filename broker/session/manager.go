@@ -182,6 +182,7 @@ func (m *Manager) Attach(l *Link) (present bool, err error) {
 	if len(muts) > 0 {
 		if err := m.hub.Save(muts, nil); err != nil {
 			s.link, s.will = nil, nil
+			l.session.Store(nil)
 			m.end(s)
 			return false, fmt.Errorf("save session: %w", err)
 		}
@@ -452,4 +453,3 @@ func (m *Manager) Stats() Stats {
 	}
 	return out
 }
-

@@ -54,6 +54,7 @@ type batch struct {
 	n    int32    // of them
 	ends int32    // of the publishes that are over with their answer
 	ids  []uint16 // QoS 2 publishes that are new
+	err  error    // why they were refused before they got to the store
 	// firsts are the messages whose @MessageId is new.
 	firsts []placed
 }
@@ -300,14 +301,18 @@ func (l *Link) refuseOne(p *packet.Publish, ref *topicRef) error {
 		t = packet.TypePubrec
 		b.ends++ // there will be no PUBREL
 	}
-	b.acks = packet.AppendAck(b.acks, l.Version, t, p.PacketID, ref.code, l.problem(ref.reason))
+	b.acks = packet.AppendAck(b.acks, l.Version, t, p.PacketID, ref.code, l.Reason(ref.reason, 0))
 	return nil
 }
 
-// problem returns the reason string for an answer, "" if the client does not want any. [MQTT-3.1.2-29]
-func (l *Link) problem(reason string) string {
-	if l.Connect != nil && l.Connect.NoProblemInfo {
-		return ""
+// Reason returns the reason string for an answer with so many codes, "" if the client does not want any, or if it would
+// make the packet larger than the client accepts. [MQTT-3.1.2-29] [MQTT-3.4.2-2] [MQTT-3.9.2-1] [MQTT-3.14.2-3]
+func (l *Link) Reason(reason string, codes int) string {
+	if c := l.Connect; c != nil {
+		const rest = 16 // fixed header, packet id, code, lengths
+		if c.NoProblemInfo || c.MaximumPacketSize > 0 && len(reason)+codes+rest > int(c.MaximumPacketSize) {
+			return ""
+		}
 	}
 	return reason
 }
@@ -404,7 +409,7 @@ func (l *Link) Flush() {
 	}
 	if len(in.msgs) > 0 || len(in.muts) > 0 || done != nil {
 		if err := l.m.retained.append(l.m.log, in.msgs, in.muts, in.retain, in.durable, done); err != nil {
-			b.Committed(0, err)
+			l.refuse(b, err)
 			done = b
 		} else if in.due != 0 {
 			l.m.delayed.note(in.due)
@@ -423,9 +428,24 @@ func (l *Link) Flush() {
 	}
 }
 
+// refuse answers a batch that the store did not take. The answers to earlier publishes come first, so if there are any on
+// their way, this one goes through the store as well. [MQTT-4.6.0-2]
+func (l *Link) refuse(b *batch, err error) {
+	if l.unanswered.Load() > b.n {
+		b.err = err
+		if l.m.log.Append(nil, nil, false, b) == nil {
+			return
+		}
+	}
+	b.Committed(0, err)
+}
+
 // Committed implements store.Completion: the publishes are on disk, or never will be.
 func (b *batch) Committed(base uint64, err error) {
 	l := b.link
+	if b.err != nil {
+		err = b.err
+	}
 	if err != nil {
 		b.forget()
 	} else {
@@ -440,7 +460,7 @@ func (b *batch) Committed(base uint64, err error) {
 	case err == nil:
 		l.answer(b.acks, b.n, b.ends)
 	case l.Version == packet.V5:
-		l.answer(refuseAll(b.acks, codeOf(err), l.problem(err.Error())), b.n, b.ends+int32(len(b.ids)))
+		l.answer(refuseAll(b.acks, codeOf(err), l.Reason(err.Error(), 0)), b.n, b.ends+int32(len(b.ids)))
 		if !errors.Is(err, store.ErrFull) {
 			l.Kick(codeOf(err), err.Error())
 		}
@@ -470,7 +490,7 @@ func (b *batch) forget() {
 func (b *batch) free() {
 	clear(b.firsts)
 	b.firsts = b.firsts[:0]
-	b.link, b.acks, b.ids, b.n, b.ends = nil, b.acks[:0], b.ids[:0], 0, 0
+	b.link, b.acks, b.ids, b.n, b.ends, b.err = nil, b.acks[:0], b.ids[:0], 0, 0, nil
 	if cap(b.acks) <= 1<<16 {
 		batches.Put(b)
 	}
