@@ -236,8 +236,8 @@ func (c *Conn) refuse(p *packet.Connect, err error) {
 		return
 	}
 	a := packet.Connack{Code: code}
-	if p.Version == packet.V5 && !p.NoProblemInfo {
-		a.ReasonString = pe.Msg
+	if p.Version == packet.V5 && !p.NoProblemInfo && (p.MaximumPacketSize == 0 || len(pe.Msg)+16 <= int(p.MaximumPacketSize)) {
+		a.ReasonString = pe.Msg // [MQTT-3.2.2-19]
 	}
 	c.link.Version = p.Version
 	c.link.Send(packet.AppendConnack(nil, p.Version, &a))
@@ -249,13 +249,10 @@ func (c *Conn) disconnect(f []byte) error {
 	if err != nil {
 		return err
 	}
-	if d.HasSessionExpiry {
-		if d.SessionExpiry > 0 && c.link.Connect.SessionExpiry == 0 {
-			return &packet.Error{Code: packet.CodeProtocol, Msg: "session expiry set in DISCONNECT after 0 in CONNECT"} // 3.14.2.2.2
-		}
-		c.link.ExpiryOverride, c.link.HasExpiryOverride = d.SessionExpiry, true
+	if d.SessionExpiry > 0 && c.link.Connect.SessionExpiry == 0 {
+		return &packet.Error{Code: packet.CodeProtocol, Msg: "session expiry set in DISCONNECT after 0 in CONNECT"} // 3.14.2.2.2
 	}
-	c.link.Graceful = d.Code != packet.CodeDisconnectWithWill
+	c.link.Goodbye(d)
 	c.hand = []byte{byte(packet.TypeDisconnect) << 4, 0}
 	return nil
 }

@@ -62,6 +62,9 @@ type input struct {
 
 func (in *input) init(raw net.Conn, l *session.Link, connectBy time.Time) {
 	in.raw, in.link = raw, l
+	if s, ok := raw.(interface{ Raw() net.Conn }); ok {
+		raw = s.Raw()
+	}
 	if sc, ok := raw.(syscall.Conn); ok && pollable(raw) {
 		if sys, err := sc.SyscallConn(); err == nil {
 			in.sys = sys
@@ -108,6 +111,9 @@ func (in *input) fill(need int) error {
 		}
 		err := in.read()
 		if err == nil {
+			if in.link.Closing() {
+				return io.EOF // what comes now is read only to be read, see transport.Socket
+			}
 			return nil
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) || in.link.Closing() || in.link.Draining() {

@@ -255,13 +255,43 @@ func (s *Session) encode(l *Link, m *membership, w *outbox, i int, buf []byte) [
 			w.props = appendStamps(append(w.props[:0], it.Props...), it, s.m.log.ClientName(it.Client))
 			o.Props = w.props
 		}
-		if limit := l.Connect.MaximumPacketSize; l.Version == packet.V5 && limit > 0 && packet.PublishSize(l.Version, &o) > int(limit) {
+		if l.Version == packet.V5 && !l.fit(&o, it.Topic) {
 			return s.discard(l, w, i, buf)
 		}
 	}
 	w.sent[it.QoS]++
 	w.sentBytes += len(it.Props) + len(it.Payload)
 	return packet.AppendPublish(buf, l.Version, &o)
+}
+
+// maxAliases bounds what is remembered of a client's topics.
+const maxAliases = 1024
+
+// fit gives the PUBLISH its topic's alias, if the client takes any, and reports whether it is small enough for the client. The first
+// topics that come get the aliases. Only the writer calls it, in the order in which it sends.
+func (l *Link) fit(o *packet.Outgoing, topicID uint32) bool {
+	limit := int(l.Connect.MaximumPacketSize)
+	fits := func() bool { return limit == 0 || packet.PublishSize(l.Version, o) <= limit }
+	most := min(int(l.Connect.TopicAliasMaximum), maxAliases) // [MQTT-3.1.2-26] [MQTT-3.1.2-27]
+	if most == 0 || len(o.Topic) <= 3 {                       // an alias takes three bytes itself
+		return fits()
+	}
+	if alias, ok := l.sentAliases[topicID]; ok {
+		o.Topic, o.Alias = "", alias
+		return fits()
+	}
+	if len(l.sentAliases) == most {
+		return fits()
+	}
+	if o.Alias = uint16(len(l.sentAliases) + 1); !fits() {
+		o.Alias = 0
+		return fits()
+	}
+	if l.sentAliases == nil {
+		l.sentAliases = map[uint32]uint16{}
+	}
+	l.sentAliases[topicID] = o.Alias
+	return true
 }
 
 // discard settles an item that cannot be sent.

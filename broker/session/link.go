@@ -49,6 +49,8 @@ type Link struct {
 	closed  bool
 	cause   string // why we closed it
 
+	sentAliases map[uint32]uint16 // topic aliases towards the client, by topic number; the writer's
+
 	// What only the reader uses.
 	resumed []byte // PUBRELs to be sent again after the CONNACK
 	in      *ingest
@@ -58,12 +60,6 @@ type Link struct {
 	answers []answer
 
 	seqs []uint64 // guarded by Session.mu
-
-	// Graceful says that the client said goodbye: its Will is void. [MQTT-3.14.4-3]
-	Graceful bool
-	// ExpiryOverride is the session expiry interval that DISCONNECT set, if HasExpiryOverride.
-	ExpiryOverride    uint32
-	HasExpiryOverride bool
 }
 
 // NewLink returns the link of a connection that has just been accepted.

@@ -258,10 +258,7 @@ func (m *Manager) Detach(l *Link) {
 		return // taken over
 	}
 	s.release()
-	if l.HasExpiryOverride {
-		s.expiry = min(l.ExpiryOverride, m.opt.MaxExpiry)
-	}
-	s.willOnClose(l.Graceful)
+	s.willOnClose()
 	if s.expiry == 0 {
 		m.end(s)
 		return
@@ -276,6 +273,27 @@ func (m *Manager) Detach(l *Link) {
 	feeds := append(slices.Collect(maps.Values(s.solos)), s.own)
 	if err := m.hub.Save(muts, nil, feeds...); err != nil && !errors.Is(err, store.ErrFailed) {
 		m.logger.Error("saving a session failed", "client", s.id, "err", err)
+	}
+}
+
+// Goodbye carries out the client's DISCONNECT; Detach follows. What it says holds at once: the client may come back before
+// this connection's end has been noticed.
+func (l *Link) Goodbye(d *packet.Disconnect) {
+	s := l.session.Load()
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != l {
+		return // taken over
+	}
+	if d.HasSessionExpiry {
+		s.expiry = min(d.SessionExpiry, l.m.opt.MaxExpiry)
+	}
+	if d.Code == packet.CodeSuccess && s.will != nil { // [MQTT-3.1.2-8] [MQTT-3.1.2-10] [MQTT-3.14.4-3]
+		s.will = nil
+		s.saveWill()
 	}
 }
 

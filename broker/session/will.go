@@ -67,13 +67,8 @@ func (s *Session) willOnReturn(taken, over bool) {
 }
 
 // willOnClose deals with the Will when the connection has ended. mu is held.
-func (s *Session) willOnClose(graceful bool) {
+func (s *Session) willOnClose() {
 	if s.will == nil {
-		return
-	}
-	if graceful { // [MQTT-3.1.2-10]
-		s.will = nil
-		s.saveWill()
 		return
 	}
 	delay := min(s.will.delay, s.expiry) // the session's end is the latest: 3.1.3.2.2

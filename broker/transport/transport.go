@@ -96,7 +96,13 @@ func (l *Listener) Addr() string {
 }
 
 // Accept waits for the next connection, which is to go through Handshake.
-func (l *Listener) Accept() (net.Conn, error) { return l.net.Accept() }
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.net.Accept()
+	if h, ok := c.(half); ok && err == nil {
+		return &Socket{half: h}, nil
+	}
+	return c, err
+}
 
 // Handshake does what comes before the first byte of MQTT, which must be over at the given time. It leaves a read
 // deadline of that time on the connection. If it fails it closes raw.

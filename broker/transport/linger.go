@@ -1,0 +1,50 @@
+package transport
+
+import (
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	lingerTime = 500 * time.Millisecond
+	maxLinger  = 1024 // at once: a flood of connections that are refused must not hold on to as many sockets
+)
+
+var lingering atomic.Int32
+
+// Socket is an accepted TCP or unix socket. Its Close says goodbye first and then, for a short time, takes what the peer is
+// still sending: a socket that is closed with something unread is reset, and the reset overtakes what was written last, which
+// is where the broker says why it closes.
+type Socket struct {
+	half
+	closed atomic.Bool
+}
+
+// half is what *net.TCPConn and *net.UnixConn have in common.
+type half interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// Raw returns the connection as package net made it.
+func (s *Socket) Raw() net.Conn { return s.half }
+
+// Close implements net.Conn. It does not wait.
+func (s *Socket) Close() error {
+	switch {
+	case s.closed.Swap(true):
+		return nil
+	case lingering.Add(1) > maxLinger, s.CloseWrite() != nil:
+		lingering.Add(-1)
+		return s.half.Close()
+	}
+	_ = s.SetReadDeadline(time.Now().Add(lingerTime)) // an error shows in the read
+	go func() {
+		defer lingering.Add(-1)
+		_, _ = io.Copy(io.Discard, struct{ io.Reader }{s.half}) // until the peer closes, or too late
+		_ = s.half.Close()
+	}()
+	return nil
+}
