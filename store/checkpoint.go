@@ -15,6 +15,9 @@ import (
 // the next fsync would report success.
 var errUnsynced = errors.New("sync before checkpoint")
 
+// maxPending bounds the keys and values that state holds in memory until a checkpoint.
+const maxPending = 16 << 20
+
 // checkpointDue says whether the journal has grown or aged enough.
 func (s *Store) checkpointDue() bool {
 	if s.journalBytes() >= s.opt.CheckpointBytes {
@@ -24,6 +27,9 @@ func (s *Store) checkpointDue() bool {
 	case <-s.checkpointNow:
 		return true
 	default:
+	}
+	if s.state.Stats().PendingBytes > maxPending {
+		return true
 	}
 	if s.journalBytes() == 0 && len(s.flusher.dirty) == 0 {
 		return false

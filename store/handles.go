@@ -2,6 +2,8 @@ package store
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"sync"
 
 	"github.com/edgemq/edgemq/store/segment"
@@ -44,6 +46,9 @@ func (h *handles) acquire(g *seg) (*handle, error) {
 	r, err := segment.OpenRead(h.s.fs, segment.Path(h.s.segments, g.client, g.id))
 	if err != nil {
 		return nil, err
+	}
+	if h.s.table.get(g.id) == nil { // deleted meanwhile; open, it would keep its blocks on the disk
+		return nil, errors.Join(fmt.Errorf("segment %d: %w", g.id, fs.ErrNotExist), r.Close())
 	}
 	if len(h.open) >= maxHandles {
 		h.evict()
