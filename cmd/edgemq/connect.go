@@ -21,19 +21,25 @@ type connectFlags struct {
 	mqtt               string
 	id                 string
 	username, password string
+	tls                client.TLS
 	keepAlive, timeout time.Duration
 	version            client.Version
 }
 
 func (f *connectFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.url, "url", "", "broker, as in mqtt://host:port; instead of --host and --port")
+	fs.StringVar(&f.url, "url", "", "broker, as in mqtt://host:port, mqtts://, ws://host:port/mqtt, wss:// or unix:///path; instead of --host and --port")
 	fs.StringVar(&f.host, "host", "127.0.0.1", "broker's host")
-	fs.Uint16VarP(&f.port, "port", "p", 1883, "broker's port")
+	fs.Uint16VarP(&f.port, "port", "p", 1883, "broker's port (with TLS 8883)")
 	fs.StringVar(&f.mqtt, "mqtt", "5", "protocol version: 5 or 3.1.1")
 	fs.StringVar(&f.id, "id", "", "client id (default: chosen by the broker)")
 	fs.StringVar(&f.username, "username", "", "user name")
 	fs.StringVar(&f.password, "password", "", "password")
+	fs.StringVar(&f.tls.CAFile, "cafile", "", "use TLS and trust the authorities in this `file` (PEM) instead of the system's")
+	fs.StringVar(&f.tls.CertFile, "cert", "", "use TLS and show the certificate in this `file` (PEM)")
+	fs.StringVar(&f.tls.KeyFile, "key", "", "`file` with the key of --cert (PEM)")
+	fs.BoolVar(&f.tls.Insecure, "insecure", false, "use TLS and trust any certificate")
+	cmd.MarkFlagsRequiredTogether("cert", "key")
 	fs.DurationVar(&f.keepAlive, "keep-alive", 30*time.Second, "keep alive interval")
 	fs.DurationVar(&f.timeout, "connect-timeout", 10*time.Second, "how long to wait for the broker's answers")
 	_ = cmd.RegisterFlagCompletionFunc("mqtt", cobra.FixedCompletions([]string{"5", "3.1.1"}, cobra.ShellCompDirectiveNoFileComp))
@@ -46,16 +52,40 @@ func (f *connectFlags) options(cmd *cobra.Command) (client.Options, error) {
 		return client.Options{}, usageError("--mqtt: %w", err)
 	}
 	f.version = version
-	url := f.url
-	if url == "" {
-		url = "mqtt://" + net.JoinHostPort(f.host, strconv.Itoa(int(f.port)))
-	} else if cmd.Flags().Changed("host") || cmd.Flags().Changed("port") {
-		return client.Options{}, usageError("--url already says host and port: leave --host and --port out")
+	url, err := f.broker(cmd)
+	if err != nil {
+		return client.Options{}, err
 	}
 	return client.Options{
 		URL: url, ID: f.id, Version: version, CleanStart: true,
-		User: f.username, Password: f.password, KeepAlive: f.keepAlive, Timeout: f.timeout,
+		User: f.username, Password: f.password, KeepAlive: f.keepAlive, Timeout: f.timeout, TLS: f.tls,
 	}, nil
+}
+
+// broker is the URL to connect to: given as such, or as host and port.
+func (f *connectFlags) broker(cmd *cobra.Command) (string, error) {
+	secure := f.tls != client.TLS{}
+	if f.url == "" {
+		scheme, port := "mqtt", f.port
+		if secure {
+			scheme = "mqtts"
+			if !cmd.Flags().Changed("port") {
+				port = 8883
+			}
+		}
+		return scheme + "://" + net.JoinHostPort(f.host, strconv.Itoa(int(port))), nil
+	}
+	if cmd.Flags().Changed("host") || cmd.Flags().Changed("port") {
+		return "", usageError("--url already says host and port: leave --host and --port out")
+	}
+	u, err := client.ParseURL(f.url)
+	if err != nil {
+		return "", usageError("--url: %w", err)
+	}
+	if secure && !client.Secure(u.Scheme) {
+		return "", usageError("--cafile, --cert, --key and --insecure are for mqtts:// and wss://, not for %s://", u.Scheme)
+	}
+	return f.url, nil
 }
 
 // dial connects, and says how to go on if it cannot.

@@ -9,11 +9,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"strings"
 	"time"
 )
@@ -47,7 +46,8 @@ func (v Version) String() string {
 
 // Options say where and how to connect.
 type Options struct {
-	URL            string // mqtt://host:port; user and password may stand in it
+	URL            string // mqtt://, mqtts://, ws://, wss:// or unix://; user and password may stand in it
+	TLS            TLS
 	ID             string // client id; "" lets the broker choose (V5) or makes one up
 	Version        Version
 	CleanStart     bool
@@ -196,7 +196,7 @@ func Dial(ctx context.Context, o Options) (Client, error) {
 	if o.ReceiveMaximum == 0 {
 		o.ReceiveMaximum = 1024 // paho sets memory aside for each
 	}
-	u, err := parseURL(o.URL)
+	u, err := ParseURL(o.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -204,10 +204,10 @@ func Dial(ctx context.Context, o Options) (Client, error) {
 		o.User = u.User.Username()
 		o.Password, _ = u.User.Password()
 	}
-	dialer := net.Dialer{Timeout: o.Timeout}
-	conn, err := dialer.DialContext(ctx, "tcp", u.Host)
+	where := cmp.Or(u.Host, u.Path)
+	conn, err := open(ctx, u, &o)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", u.Host, err)
+		return nil, fmt.Errorf("connect to %s: %w", where, err)
 	}
 	connect := connect5
 	if o.Version == V311 {
@@ -219,26 +219,7 @@ func Dial(ctx context.Context, o Options) (Client, error) {
 		if refused, ok := errors.AsType[*RefusedError](err); ok {
 			return nil, refused
 		}
-		return nil, fmt.Errorf("connect to %s: %w", u.Host, err)
+		return nil, fmt.Errorf("connect to %s: %w", where, err)
 	}
 	return c, nil
-}
-
-func parseURL(s string) (*url.URL, error) {
-	if !strings.Contains(s, "://") {
-		s = "mqtt://" + s
-	}
-	u, err := url.Parse(s)
-	if err != nil {
-		return nil, err
-	}
-	switch u.Scheme {
-	case "mqtt", "tcp":
-	default:
-		return nil, fmt.Errorf("%s: only mqtt:// is known", s)
-	}
-	if u.Port() == "" {
-		u.Host = net.JoinHostPort(u.Hostname(), "1883")
-	}
-	return u, nil
 }

@@ -196,7 +196,7 @@ func TestRefused(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for _, tt := range []struct{ url, want string }{
-		{"http://127.0.0.1:1", "only mqtt:// is known"},
+		{"http://127.0.0.1:1", "only mqtt://, mqtts://, ws://, wss:// and unix:// are known"},
 		{"127.0.0.1:1", "connection refused"},
 		{"mqtt://127.0.0.1:1", "connection refused"},
 	} {

@@ -36,7 +36,7 @@ func connect311(ctx context.Context, conn net.Conn, o Options) (Client, error) {
 	}
 	c := &v311{life: newLife(), conn: conn, id: o.ID, timeout: o.Timeout, window: make(chan struct{}, window311)}
 	opts := mqtt.NewClientOptions().
-		AddBroker("tcp://" + conn.RemoteAddr().String()).
+		AddBroker("tcp://broker").
 		SetCustomOpenConnectionFn(func(*url.URL, mqtt.ClientOptions) (net.Conn, error) { return &politeConn{Conn: conn}, nil }).
 		SetProtocolVersion(uint(V311)).
 		SetClientID(o.ID).
