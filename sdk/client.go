@@ -19,6 +19,7 @@ type Client struct {
 	children map[closer]struct{}      // what Close closes first
 	ids      map[string]bool          // client ids of consumers' connections
 	closed   bool
+	requests requests
 }
 
 type closer interface{ Close() error }
@@ -30,6 +31,10 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 	if err != nil {
 		return nil, err
 	}
+	return dialSettings(ctx, o)
+}
+
+func dialSettings(ctx context.Context, o *settings) (*Client, error) {
 	c := &Client{o: o, subs: map[string]*Subscription{}, children: map[closer]struct{}{}, ids: map[string]bool{}}
 	c.session = &session{o: o, id: o.clientID, receive: c.receive, ready: c.ready}
 	if err := startSession(ctx, c.session); err != nil {
@@ -72,6 +77,11 @@ func (c *Client) Close() error {
 	c.mu.Unlock()
 	for _, s := range subs {
 		s.end(ErrClosed)
+	}
+	c.requests.start.Lock()
+	defer c.requests.start.Unlock()
+	if c.requests.sub != nil {
+		<-c.requests.done
 	}
 	return errors.Join(errs...)
 }

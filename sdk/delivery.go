@@ -1,6 +1,7 @@
 package sdk
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,15 @@ type Delivery struct {
 type settler interface {
 	ack(d *Delivery) error
 	nack(d *Delivery, delay time.Duration, reason string) error
+	held(d *Delivery) (link context.Context, ours bool)
+}
+
+// held reports whether the message is still this consumer's to settle, and until when. Once it is not, it may come again.
+func (d *Delivery) held() (link context.Context, ours bool) {
+	if d.owner == nil {
+		return context.Background(), true // an ordinary subscription's comes once
+	}
+	return d.owner.held(d)
 }
 
 // Offset is the message's place in the broker's log, 0 outside of queues and replays. Offsets grow.

@@ -19,6 +19,7 @@ type stamp struct {
 	born     int64 // ms
 	host     string
 	producer string
+	trace    string
 }
 
 // wellKnown is the type a header has when @types does not say.
@@ -47,7 +48,7 @@ func (e *encoder) encode(m *Message, s *stamp) ([]byte, error) {
 	if m.CorrelationData != nil {
 		e.block = packet.AppendProperty(e.block, packet.Property{ID: packet.PropCorrelationData, Value: m.CorrelationData})
 	}
-	var id, born, host, producer bool
+	var id, born, host, producer, trace bool
 	for i := range m.headers {
 		f := &m.headers[i]
 		switch f.Name {
@@ -61,6 +62,8 @@ func (e *encoder) encode(m *Message, s *stamp) ([]byte, error) {
 			host = true
 		case HeaderProducer:
 			producer = true
+		case HeaderTraceID:
+			trace = true
 		case "", "types":
 			return nil, fmt.Errorf("%w: header %q", ErrName, f.Name)
 		}
@@ -79,6 +82,9 @@ func (e *encoder) encode(m *Message, s *stamp) ([]byte, error) {
 	}
 	if !producer && s.producer != "" {
 		e.block = packet.AppendUser(e.block, wire.Producer, s.producer)
+	}
+	if !trace && s.trace != "" {
+		e.block = packet.AppendUser(e.block, wire.TraceID, s.trace)
 	}
 	for i := range m.properties {
 		f := &m.properties[i]

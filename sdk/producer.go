@@ -103,7 +103,7 @@ func (p *Producer) CreateBytesMessageToQueue(queue string, body []byte) (*Messag
 // Send sends a message and returns when the broker has it on disk. Otherwise the error is a *SendError, which says
 // what is known of the message, or says what is wrong with it. The message is copied: it may be changed and sent again afterwards.
 func (p *Producer) Send(ctx context.Context, m *Message) (Result, error) {
-	e, err := p.enhance(m)
+	e, err := p.enhance(ctx, m)
 	if err != nil {
 		return Result{}, err
 	}
@@ -159,7 +159,7 @@ func (p *Producer) SendOneway(ctx context.Context, m *Message) error {
 }
 
 func (p *Producer) async(ctx context.Context, m *Message, oneway bool) (*Promise, error) {
-	e, err := p.enhance(m)
+	e, err := p.enhance(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -216,14 +216,14 @@ func (p *Producer) Close() error {
 }
 
 // enhance checks a message and adds its id and time.
-func (p *Producer) enhance(m *Message) (*EnhancedMessage, error) {
+func (p *Producer) enhance(ctx context.Context, m *Message) (*EnhancedMessage, error) {
 	if _, err := m.target(); err != nil {
 		return nil, err
 	}
 	if p.closed.Load() {
 		return nil, ErrClosed
 	}
-	e := &EnhancedMessage{Message: m, ID: m.MessageID(), Born: time.Now()}
+	e := &EnhancedMessage{Message: m, ID: m.MessageID(), Trace: TraceID(ctx), Born: time.Now()}
 	if e.ID == "" {
 		var b [40]byte
 		e.ID = string(strconv.AppendUint(append(b[:0], p.idPrefix...), p.serial.Add(1), 36))
@@ -312,7 +312,7 @@ func (q *clientQueue) Write(ctx context.Context, e *EnhancedMessage) (Result, er
 func (q *clientQueue) WriteAsync(ctx context.Context, e *EnhancedMessage, oneway bool, done func(*Promise)) (*Promise, error) {
 	pub := publication{
 		m: e.Message, to: q.wire, qos: 1, done: done,
-		stamp: stamp{id: e.ID, born: e.Born.UnixMilli(), producer: q.c.o.clientID},
+		stamp: stamp{id: e.ID, born: e.Born.UnixMilli(), producer: q.c.o.clientID, trace: e.Trace},
 	}
 	if oneway {
 		pub.qos = 0

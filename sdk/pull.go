@@ -53,18 +53,18 @@ type PullConsumer struct {
 
 	attach sync.Mutex // held by AttachQueue
 
-	mu      sync.Mutex
-	queue   string
-	topics  []string
-	link    *link // whose deliveries count
-	markers int   // $caught-up yet to come on it
-	err     error // why there is no link, if that is not the network
-	closed  bool
-	paused  chan struct{}        // closed by Resume; nil: not paused
-	last    *Delivery            // to be acknowledged by the next Poll
-	open    map[uint64]*Delivery // polled and not settled, by offset
-	history history
-	held    []*receipt // acks withheld while the buffer is over its watermark
+	mu       sync.Mutex
+	queue    string
+	topics   []string
+	link     *link // whose deliveries count
+	markers  int   // $caught-up yet to come on it
+	err      error // why there is no link, if that is not the network
+	closed   bool
+	paused   chan struct{}        // closed by Resume; nil: not paused
+	last     *Delivery            // to be acknowledged by the next Poll
+	open     map[uint64]*Delivery // polled and not settled, by offset
+	history  history
+	withheld []*receipt // acks withheld while the buffer is over its watermark
 }
 
 // item is what waits in the buffer: a delivery, or the marker that all before it was the backlog.
@@ -139,15 +139,19 @@ func (p *PullConsumer) begin(ctx context.Context, first bool) error {
 	}
 	o := *p.client.o
 	o.durable, o.will = false, nil
-	p.session = &session{
-		o: &o, id: p.client.lend(p.queue), receive: p.receive, down: p.down,
-		ready: func(ctx context.Context, l *link) error { return p.ready(ctx, l) },
-	}
-	if err := startSession(ctx, p.session); err != nil {
-		p.client.takeBack(p.session.id)
+	s := &session{o: &o, id: p.client.lend(p.queue), receive: p.receive, ready: p.ready, down: p.down}
+	if err := startSession(ctx, s); err != nil {
+		p.client.takeBack(s.id)
 		p.client.disown(p)
-		p.session = nil
 		return err
+	}
+	p.mu.Lock()
+	closed := p.closed // meanwhile
+	p.session = s
+	p.mu.Unlock()
+	if closed {
+		s.close()
+		return ErrClosed
 	}
 	return nil
 }
@@ -229,7 +233,7 @@ func claimFilter(what string) string { return "$exclusive/edgemq/claims/" + what
 // down is called when the connection is lost: what was not polled comes again.
 func (p *PullConsumer) down() {
 	p.mu.Lock()
-	p.link, p.held = nil, nil
+	p.link, p.withheld = nil, nil
 	p.mu.Unlock()
 	p.buffer.Clear()
 	p.buffer.poke()
@@ -322,17 +326,32 @@ func (p *PullConsumer) poll(ctx context.Context, wait bool) (*Delivery, error) {
 		case p.buffer.Len() > 0:
 			continue
 		case caught && !wait:
-			p.session.out.hurry()
+			p.giveBack()
 			return nil, nil
 		}
-		if p.session != nil {
-			p.session.out.hurry() // the broker may be waiting for them
-		}
+		p.giveBack()
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
+	}
+}
+
+// giveBack sends the acks that wait, as the broker may be waiting for them.
+func (p *PullConsumer) giveBack() {
+	p.mu.Lock()
+	var ready []*receipt
+	if !p.buffer.Throttled() {
+		ready, p.withheld = p.withheld, nil
+	}
+	s := p.session
+	p.mu.Unlock()
+	for _, r := range ready {
+		r.settle()
+	}
+	if s != nil {
+		s.out.hurry()
 	}
 }
 
@@ -381,7 +400,7 @@ func (p *PullConsumer) next() *Delivery {
 
 // take makes a Delivery of an item, nil if the application is not to see it.
 func (p *PullConsumer) take(i item) *Delivery {
-	r := &receipt{session: p.session, link: i.link, id: i.d.id}
+	r := &receipt{session: i.link.s, link: i.link, id: i.d.id}
 	r.holders.Store(1)
 	var d *Delivery
 	if !i.marker {
@@ -419,6 +438,19 @@ func (p *PullConsumer) take(i item) *Delivery {
 	return d
 }
 
+// held is for consumers that must not go on with what is not theirs any more.
+func (p *PullConsumer) held(d *Delivery) (link context.Context, ours bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := d.receipt; r.link == p.link && p.link != nil { // perhaps by way of having come again
+		return r.link.ctx, true
+	}
+	if p.open[d.offset] == d {
+		delete(p.open, d.offset)
+	}
+	return nil, false
+}
+
 // ack settles a message.
 func (p *PullConsumer) ack(d *Delivery) error {
 	p.mu.Lock()
@@ -429,11 +461,11 @@ func (p *PullConsumer) ack(d *Delivery) error {
 	r := d.receipt
 	ready := []*receipt{r}
 	if p.buffer.Throttled() { // withholding acks is how one asks a 3.1.1 broker for less
-		p.held = append(p.held, r)
+		p.withheld = append(p.withheld, r)
 		ready = nil
-	} else if len(p.held) > 0 {
-		ready = append(p.held, r)
-		p.held = nil
+	} else if len(p.withheld) > 0 {
+		ready = append(p.withheld, r)
+		p.withheld = nil
 	}
 	p.mu.Unlock()
 	for _, r := range ready {
@@ -460,7 +492,7 @@ func (p *PullConsumer) nack(d *Delivery, delay time.Duration, reason string) err
 	if reason != "" {
 		m.PutHeader("Reason", String(reason))
 	}
-	_, err := p.session.out.publish(context.Background(), &publication{
+	_, err := r.session.out.publish(context.Background(), &publication{
 		m: m, to: v5Prefix + topic.QueuePrefix + queue + wire.Nack, qos: 1, only: r.link,
 	})
 	if errors.Is(err, ErrNotConnected) {
@@ -510,16 +542,16 @@ func (p *PullConsumer) Close() error {
 	p.mu.Lock()
 	closed := p.closed
 	p.closed = true
-	held := p.held
-	p.held = nil
+	held, s := p.withheld, p.session
+	p.withheld = nil
 	p.mu.Unlock()
 	for _, r := range held {
 		r.settle()
 	}
 	_ = p.buffer.Close()
-	if p.session != nil && !closed {
-		p.session.close()
-		p.client.takeBack(p.session.id)
+	if s != nil && !closed {
+		s.close()
+		p.client.takeBack(s.id)
 		p.client.disown(p)
 	}
 	return nil

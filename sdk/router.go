@@ -34,8 +34,9 @@ type asyncQueue interface {
 // EnhancedMessage is a message with what sending adds to it: its sender never had to set these.
 type EnhancedMessage struct {
 	*Message
-	ID   string    // the MessageId header, the sender's own if it has one; the same for every try
-	Born time.Time // the BornTimestamp header, unless the sender set it
+	ID    string    // the MessageId header, the sender's own if it has one; the same for every try
+	Trace string    // the TraceId header, unless the sender set it
+	Born  time.Time // the BornTimestamp header, unless the sender set it
 }
 
 // Topology knows where the messages to a topic or queue can go. The order of what it returns must not change.

@@ -245,9 +245,11 @@ type link struct {
 	resumed bool
 	writer  sync.WaitGroup
 
-	once sync.Once
-	lost chan struct{}
-	err  error
+	once   sync.Once
+	lost   chan struct{}
+	err    error
+	ctx    context.Context // ends with the connection
+	cancel context.CancelFunc
 
 	topics map[string]string // so that a topic is one string, however often it comes
 	ids    []uint16          // acknowledged since the last quiet
@@ -262,6 +264,7 @@ func (s *session) connect(ctx context.Context) (*link, error) {
 		return nil, err
 	}
 	l := &link{s: s, lost: make(chan struct{}), topics: map[string]string{}}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.socket = &socket{Conn: conn, in: l, writeTimeout: s.o.writeTimeout}
 	l.paho = mqtt.NewClient(s.pahoOptions(l))
 	token := l.paho.Connect().(*mqtt.ConnectToken)
@@ -317,6 +320,7 @@ func (l *link) fail(err error) {
 		}
 		l.err = err
 		close(l.lost)
+		l.cancel()
 		_ = l.socket.Close()
 	})
 }

@@ -1,0 +1,345 @@
+package sdk_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/internal/testbroker"
+	"github.com/edgemq/edgemq/internal/wire"
+	"github.com/edgemq/edgemq/sdk"
+)
+
+func TestCreateSendsNothing(t *testing.T) { // AT-01, AT-02
+	b := testbroker.Run(t, testbroker.Options{})
+	p := dial(t, b.Addr, "p").Producer()
+	m, err := p.CreateBytesMessageToTopic("T1", []byte("x"))
+	if err != nil || m.Topic() != "T1" || m.Queue() != "" || string(m.Body()) != "x" || m.Headers().Has(sdk.HeaderQueue) {
+		t.Fatal(m, err)
+	}
+	m, err = p.CreateBytesMessageToQueue("Q1", []byte("x"))
+	if err != nil || m.Queue() != "Q1" || m.Topic() != "" || m.Headers().Has(sdk.HeaderTopic) {
+		t.Fatal(m, err)
+	}
+	if _, err := p.CreateBytesMessageToTopic("", nil); !errors.Is(err, sdk.ErrDestination) {
+		t.Fatalf("no topic: %v", err)
+	}
+	if next := b.Store().Next(); next != 1 {
+		t.Fatalf("%d messages are stored", next-1)
+	}
+}
+
+func TestSendRefusesWhatCannotBe(t *testing.T) { // AT-03, AT-04, AT-09
+	b := testbroker.Run(t, testbroker.Options{})
+	p := dial(t, b.Addr, "p").Producer()
+	for name, c := range map[string]struct {
+		m    *sdk.Message
+		want error
+	}{
+		"nil":           {nil, sdk.ErrNoMessage},
+		"neither":       {&sdk.Message{}, sdk.ErrDestination},
+		"both":          {sdk.NewMessage("T", nil).PutHeader(sdk.HeaderQueue, sdk.String("Q")), sdk.ErrDestination},
+		"wildcard":      {sdk.NewMessage("a/+", nil), sdk.ErrDestination},
+		"system topic":  {sdk.NewMessage("$SYS/x", nil), sdk.ErrDestination},
+		"queue as name": {sdk.NewMessage("$queue/x", nil), sdk.ErrDestination},
+		"queue/name":    {sdk.NewQueueMessage("a/b", nil), sdk.ErrDestination},
+		"too large":     {sdk.NewMessage("T", make([]byte, sdk.MaxBody+1)), sdk.ErrTooLarge},
+		"header":        {sdk.NewMessage("T", nil).PutHeader("types", sdk.String("")), sdk.ErrName},
+	} {
+		if _, err := p.Send(patience(t), c.m); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	send(t, p, sdk.NewMessage("T", nil))
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Send(patience(t), sdk.NewMessage("T", nil)); !errors.Is(err, sdk.ErrClosed) {
+		t.Fatalf("after Close: %v", err)
+	}
+	if next := b.Store().Next(); next != 2 {
+		t.Fatalf("%d messages are stored, want 1", next-1)
+	}
+}
+
+func TestBodiesAndHeaders(t *testing.T) { // AT-05, AT-07, AT-09, AT-26, AT-55
+	b := testbroker.Run(t, testbroker.Options{})
+	c := dial(t, b.Addr, "producer-1")
+	p := c.Producer()
+	rnd := rand.NewChaCha8([32]byte{1})
+	var want [][]byte
+	before := time.Now().Add(-time.Second)
+	for i, size := range []int{0, 1, 127, 128, 32767, 32768, 65535, 65536, 100, 200 << 10, 100, sdk.MaxBody} {
+		body := make([]byte, size)
+		_, _ = rnd.Read(body)
+		want = append(want, body)
+		m := sdk.NewMessage("T1", bytes.Clone(body)).PutProperty("n", sdk.Int32(int32(i))).PutProperty("d", sdk.Float64(math.Copysign(0, -1)))
+		if i == 1 {
+			m.PutHeader(sdk.HeaderMessageID, sdk.String("mine"))
+		}
+		if _, err := p.SendAsync(patience(t), m); err != nil {
+			t.Fatal(err)
+		}
+		clear(m.Body()) // AT-04: the caller's again
+		m.PutProperty("n", sdk.Int32(-1))
+	}
+	if err := p.Flush(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	got := poll(t, attach(t, c, "Q1", []string{"T1"}))
+	if len(got) != len(want) {
+		t.Fatalf("%d messages, want %d", len(got), len(want))
+	}
+	ids := map[string]bool{}
+	for i, d := range got {
+		if !bytes.Equal(d.Body(), want[i]) {
+			t.Fatalf("message %d has another body, of %d bytes", i, len(d.Body()))
+		}
+		if d.Property("n") != sdk.Int32(int32(i)) || d.Property("d") != sdk.Float64(math.Copysign(0, -1)) || len(d.Properties()) != 2 {
+			t.Fatalf("message %d: %v", i, d.Properties())
+		}
+		ids[d.MessageID()] = true
+		if born := d.BornTime(); born.Before(before) || born.After(time.Now().Add(time.Second)) {
+			t.Fatalf("born %v", born)
+		}
+		if d.Producer() != "producer-1" || d.Header(sdk.HeaderBornHost).String() == "" || d.StoreTime().IsZero() || d.Offset() == 0 {
+			t.Fatalf("headers %v", d.Headers())
+		}
+	}
+	if len(ids) != len(want) || !ids["mine"] {
+		t.Fatalf("message ids %v", ids)
+	}
+}
+
+func TestRawClients(t *testing.T) { // AT-10, AT-18, AT-45, AT-46
+	b := testbroker.Run(t, testbroker.Options{})
+	c := dial(t, b.Addr, "c")
+	q := attach(t, c, "Q1", []string{"T1"})
+	v3 := testbroker.ConnectRaw(t, b.Addr, packet.V311, &packet.Connect{ClientID: "device", Clean: true})
+	var odd []string
+	for i := range 256 {
+		odd = append(odd, string([]byte{byte(i), 0x26, 0, 1, 'a', 0, 1, 'b', byte(i)}))
+	}
+	for _, body := range odd {
+		v3.Publish("T1", body)
+	}
+	for i, d := range poll(t, q) {
+		if string(d.Body()) != odd[i] || d.Topic() != "T1" || d.Properties() != nil || d.Producer() != "device" {
+			t.Fatalf("%d: %q %v", i, d.Body(), d.Headers())
+		}
+	}
+	v5 := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "v5", Clean: true})
+	v5.Subscribe("T2", 1)
+	v3.Subscribe("#", 1)
+	send(t, c.Producer(), sdk.NewMessage("T2", []byte("bare")).PutProperty("n", sdk.Int64(5)).PutProperty("s", sdk.String("x")).PutHeader("Retry", sdk.Int32(3)))
+	send(t, c.Producer(), sdk.NewQueueMessage("Q1", []byte("hidden")))
+	send(t, c.Producer(), sdk.NewMessage("T3", []byte("after")))
+	d := v5.Delivery()
+	var pairs []string
+	for p := range packet.Properties(d.Props) {
+		if name := string(p.Name); name == "n" || name == "s" || name == "@Retry" || name == wire.Types {
+			pairs = append(pairs, name+"="+string(p.Value))
+		}
+	}
+	if want := []string{"@Retry=3", "n=5", "s=x", "@types=@Retry:i,n:l"}; d.Payload != "bare" || !slices.Equal(pairs, want) {
+		t.Fatalf("v5 sees %q %q", d.Payload, pairs)
+	}
+	for _, want := range []string{"bare", "after"} { // and not "hidden"
+		d := v3.Delivery()
+		v3.Ack(d)
+		if d.Payload != want {
+			t.Fatalf("v3 sees %q, want %q", d.Payload, want)
+		}
+	}
+	props := packet.AppendUser(packet.AppendUser(packet.AppendUser(nil, "z", "1"), "a", "2"), wire.Types, "z:i")
+	v5.Ack(d)
+	v5.Send(packet.AppendPublish(nil, packet.V5, &packet.Outgoing{QoS: 1, PacketID: 77, Topic: "T1", Props: props, Payload: []byte("five")}))
+	v5.ExpectAck(packet.TypePuback, 77)
+	poll1, err := q.PollWait(patience(t))
+	if err == nil && string(poll1.Body()) == "hidden" {
+		poll1, err = q.PollWait(patience(t))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (sdk.Values{{Name: "z", Value: sdk.Int32(1)}, {Name: "a", Value: sdk.String("2")}}); !slices.Equal(poll1.Properties(), want) {
+		t.Fatalf("got %q %v", poll1.Body(), poll1.Properties())
+	}
+}
+
+func TestFlushedIsOnDisk(t *testing.T) { // AT-23
+	b := testbroker.Start(t, testbroker.Options{})
+	c := dial(t, b.Addr, "p")
+	sendTo(t, c.Producer(), "T1", numbers("", 5000)...)
+	b.Kill()
+	b.Restart()
+	got := bodies(poll(t, attach(t, dial(t, b.Addr, "c"), "Q1", []string{"T1"})))
+	if !slices.Equal(got, numbers("", 5000)) {
+		t.Fatalf("%d messages came", len(got))
+	}
+}
+
+// A token of paho's completes when the connection is replaced; Send must not.
+func TestSendWaitsForThePuback(t *testing.T) { // AT-42
+	b := testbroker.Run(t, testbroker.Options{})
+	p := newProxy(t, b.Addr)
+	c := dial(t, p.Addr, "p")
+	producer := c.Producer()
+	send(t, producer, sdk.NewMessage("T", []byte("0")))
+	p.Hold()
+	result := make(chan error, 1)
+	go func() {
+		_, err := producer.Send(patience(t), sdk.NewMessage("T", []byte("1")))
+		result <- err
+	}()
+	for cut := range 3 {
+		eventually(t, "the publish is stored, once", func() bool { return b.Store().Next() == 3 })
+		before := p.Passed()
+		p.Cut()
+		eventually(t, "it is sent again", func() bool { return p.Connections() > cut+1 && p.Passed() > before })
+		select {
+		case err := <-result:
+			t.Fatalf("Send returned %v without a PUBACK", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		p.Release() // lets the CONNACK pass; nothing was acknowledged so far
+		if cut < 2 {
+			p.Hold()
+		}
+	}
+	if err := <-result; err != nil {
+		t.Fatal(err)
+	}
+	if next := b.Store().Next(); next != 3 { // AT-77
+		t.Fatalf("%d messages are stored, want 2", next-1)
+	}
+}
+
+func TestGivingUpSaysWhatIsKnown(t *testing.T) {
+	b := testbroker.Start(t, testbroker.Options{})
+	p := newProxy(t, b.Addr)
+	producer := dial(t, p.Addr, "p").Producer()
+	send(t, producer, sdk.NewMessage("T", []byte("0")))
+	p.Hold()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := producer.Send(ctx, sdk.NewMessage("T", []byte("1")))
+	var se *sdk.SendError
+	if !errors.As(err, &se) || se.Known != sdk.Unknown || !errors.Is(err, context.DeadlineExceeded) || se.MessageID == "" || se.To != "T" {
+		t.Fatalf("sent and not acknowledged: %v", err)
+	}
+	b.Kill()
+	p.Release()
+	p.Cut()
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	time.Sleep(10 * time.Millisecond)
+	if _, err = producer.Send(ctx, sdk.NewMessage("T", []byte("2"))); !errors.As(err, &se) || se.Known != sdk.NotSent {
+		t.Fatalf("without a connection: %v", err)
+	}
+	if err := producer.SendOneway(t.Context(), sdk.NewMessage("T", nil)); !errors.Is(err, sdk.ErrNotConnected) {
+		t.Fatalf("QoS 0 without a connection: %v", err)
+	}
+}
+
+func TestOrderSurvivesCuts(t *testing.T) { // AT-28
+	b := testbroker.Run(t, testbroker.Options{})
+	p := newProxy(t, b.Addr)
+	c := dial(t, p.Addr, "p")
+	producer := c.Producer()
+	const n = 6000
+	for i := range n {
+		if i%500 == 250 {
+			p.Cut()
+		}
+		if _, err := producer.SendAsync(patience(t), sdk.NewMessage(fmt.Sprint("T", i%3), fmt.Append(nil, i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := producer.Flush(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	if p.Connections() < 3 {
+		t.Fatalf("only %d connections: the test cut none", p.Connections())
+	}
+	for topic := range 3 {
+		var want []string
+		for i := topic; i < n; i += 3 {
+			want = append(want, fmt.Sprint(i))
+		}
+		q := fmt.Sprint("Q", topic)
+		if got := bodies(poll(t, attach(t, dial(t, b.Addr, q), q, []string{fmt.Sprint("T", topic)}))); !slices.Equal(got, want) {
+			t.Fatalf("topic %d: %d messages, want %d in order", topic, len(got), len(want))
+		}
+	}
+}
+
+// A message that the broker closes the connection for must not stop the rest for ever.
+func TestRefusedMessageIsGivenUp(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{Set: []string{"limits.max_packet=8KiB"}})
+	producer := dial(t, b.Addr, "p", sdk.WithBackoff(time.Millisecond, 5*time.Millisecond)).Producer()
+	bad, err := producer.SendAsync(patience(t), sdk.NewMessage("T", make([]byte, 20000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, producer, sdk.NewMessage("T", []byte("good")))
+	if _, err := bad.Wait(patience(t)); !errors.Is(err, sdk.ErrRefused) {
+		t.Fatalf("got %v", err)
+	}
+	if err := producer.Flush(patience(t)); !errors.Is(err, sdk.ErrRefused) {
+		t.Fatalf("Flush: %v", err)
+	}
+	if err := producer.Flush(patience(t)); err != nil {
+		t.Fatalf("the next Flush: %v", err)
+	}
+}
+
+func TestManyProducersManyNames(t *testing.T) { // AT-24, AT-25
+	b := testbroker.Run(t, testbroker.Options{})
+	const producers, names, each = 8, 20, 500
+	var wg sync.WaitGroup
+	for k := range producers {
+		c := dial(t, b.Addr, fmt.Sprint("p", k))
+		wg.Go(func() {
+			p := c.Producer()
+			for n := range each * names {
+				if _, err := p.SendAsync(t.Context(), sdk.NewMessage(fmt.Sprint("T/", n%names), fmt.Appendf(nil, "PRODUCER_%d_%d", k, n/names))); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			if err := p.Flush(patience(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	next := map[string]int{}
+	for _, d := range poll(t, attach(t, dial(t, b.Addr, "c"), "Q", []string{"T/+"})) {
+		var k, n int
+		if _, err := fmt.Sscanf(string(d.Body()), "PRODUCER_%d_%d", &k, &n); err != nil {
+			t.Fatal(err)
+		}
+		key := fmt.Sprint(d.Topic(), k)
+		if n != next[key] {
+			t.Fatalf("%s, producer %d: %d where %d is next", d.Topic(), k, n, next[key])
+		}
+		next[key]++
+	}
+	for key, n := range next {
+		if n != each {
+			t.Fatalf("%s: %d messages", key, n)
+		}
+	}
+	if len(next) != producers*names {
+		t.Fatalf("%d sequences", len(next))
+	}
+}
