@@ -40,10 +40,12 @@ func (s *Socket) Close() error {
 		lingering.Add(-1)
 		return s.half.Close()
 	}
-	_ = s.SetReadDeadline(time.Now().Add(lingerTime)) // an error shows in the read
+	_ = s.SetReadDeadline(time.Time{})                                // an error shows in the read
+	late := time.AfterFunc(lingerTime, func() { _ = s.half.Close() }) // whoever still has the connection may set a deadline
 	go func() {
 		defer lingering.Add(-1)
-		_, _ = io.Copy(io.Discard, struct{ io.Reader }{s.half}) // until the peer closes, or too late
+		_, _ = io.Copy(io.Discard, struct{ io.Reader }{s.half}) // until the peer closes
+		late.Stop()
 		_ = s.half.Close()
 	}()
 	return nil
