@@ -50,7 +50,12 @@ type wsClient struct {
 // upgrade opens a socket and makes a WebSocket of it.
 func upgrade(t testing.TB, s *server, path, protocols string) *wsClient {
 	t.Helper()
-	c := &wsClient{Conn: s.dial(), t: t}
+	return upgradeConn(t, s.dial(), path, protocols)
+}
+
+func upgradeConn(t testing.TB, raw net.Conn, path, protocols string) *wsClient {
+	t.Helper()
+	c := &wsClient{Conn: raw, t: t}
 	c.in = bufio.NewReader(c)
 	c.send([]byte(request(path, "Sec-WebSocket-Protocol: "+protocols)))
 	r, err := http.ReadResponse(c.in, nil)

@@ -239,7 +239,7 @@ func TestToolsOverTransports(t *testing.T) {
 					continue // the way there is the same
 				}
 				at := append([]string{"--mqtt", version}, tt.args...)
-				_, stderr, code := edgemq(t, "", append([]string{"pub", "-t", "$queue/"+queue, "-m", "hello"}, at...)...)
+				_, stderr, code := edgemq(t, "", append([]string{"pub", "-t", "$queue/" + queue, "-m", "hello"}, at...)...)
 				if code != tt.code || !strings.Contains(stderr, tt.want) {
 					t.Fatalf("pub: exit code %d\n%s", code, stderr)
 				}
