@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	mqtt "github.com/mochi-mqtt/server/v2"
 
+	"github.com/edgemq/edgemq/broker/admin"
 	"github.com/edgemq/edgemq/broker/conn"
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
@@ -31,6 +33,8 @@ type Broker struct {
 	sessions  *session.Manager
 	server    *mqtt.Server
 	listeners []*listener
+	admin     *admin.Server
+	sys       *admin.Sys               // nil without statistics
 	hubRef    atomic.Pointer[feed.Hub] // for the store's Protect, which is asked before there is a hub
 }
 
@@ -39,6 +43,7 @@ func Open(o Options) (*Broker, error) {
 	o = o.withDefaults()
 	b := &Broker{opt: o, logger: o.Logger}
 	o.Store.Protect = b.protect
+	o.Store.Keys = admin.Keys
 	var err error
 	if b.store, err = store.Open(o.Store); err != nil {
 		return nil, err
@@ -65,6 +70,11 @@ func (b *Broker) build() error {
 		return err
 	}
 	limits := topic.Limits{MaxLevels: o.MaxTopicLevels, MaxBytes: o.MaxTopicBytes}
+	var system session.System
+	if o.SysInterval > 0 {
+		b.sys = admin.NewSys(o.SysInterval, o.Admin.Version, b.logger)
+		system = b.sys
+	}
 	b.sessions, err = session.NewManager(b.store, b.hub, b.queues, session.Options{
 		MaxExpiry:         o.MaxSessionExpiry,
 		V3Expiry:          o.V3SessionExpiry,
@@ -81,12 +91,24 @@ func (b *Broker) build() error {
 		DedupCount:        o.DedupCount,
 		DedupTotal:        o.DedupTotal,
 		Exclude:           o.Exclude,
+		System:            system,
 	}, b.logger)
 	if err != nil {
 		return err
 	}
 	b.hubRef.Store(b.hub)
+	if b.admin, err = admin.New(o.Admin, b.parts()); err != nil {
+		return err
+	}
 	return b.listen()
+}
+
+// parts are what the API may see.
+func (b *Broker) parts() admin.Parts {
+	return admin.Parts{
+		Store: b.store, Queues: b.queues, Sessions: b.sessions, Logger: b.logger,
+		Topics: topic.Limits{MaxLevels: b.opt.MaxTopicLevels, MaxBytes: b.opt.MaxTopicBytes},
+	}
 }
 
 // maxQoS is the highest QoS that is offered.
@@ -155,6 +177,9 @@ func (b *Broker) Addrs() []string {
 	return as
 }
 
+// AdminAddr returns the address of the HTTP API, "" if it has none.
+func (b *Broker) AdminAddr() string { return b.admin.Addr() }
+
 // Store returns the store, for inspection.
 func (b *Broker) Store() *store.Store { return b.store }
 
@@ -172,12 +197,14 @@ func (b *Broker) Run(ctx context.Context) error {
 	go func() { storeDone <- b.store.Run(storeCtx) }()
 	go func() { hubDone <- b.hub.Run(hubCtx) }()
 	go func() { sweepDone <- b.sessions.Run(hubCtx) }()
+	adminDone := b.runAdmin(hubCtx)
 
 	err := b.createQueues()
 	if err == nil {
 		err = b.server.Serve()
 	}
 	if err == nil {
+		b.admin.Ready(true)
 		for _, l := range b.listeners {
 			b.logger.Info("listening", "listener", l.opt.Name, "type", l.opt.Type, "address", l.Address())
 		}
@@ -192,11 +219,27 @@ func (b *Broker) Run(ctx context.Context) error {
 		}
 	}
 	b.logger.Info("stopping")
+	b.admin.Ready(false)
 	b.stopServing(stopStore)
 	stopHub()
-	err = errors.Join(err, <-hubDone, <-sweepDone)
+	err = errors.Join(err, <-adminDone, <-hubDone, <-sweepDone)
 	stopStore()
 	return errors.Join(err, <-storeDone)
+}
+
+// runAdmin serves the API and makes statistics until ctx ends.
+func (b *Broker) runAdmin(ctx context.Context) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		var wg sync.WaitGroup
+		if b.sys != nil {
+			wg.Go(func() { b.sys.Run(ctx, b.parts()) })
+		}
+		err := b.admin.Run(ctx)
+		wg.Wait()
+		done <- err
+	}()
+	return done
 }
 
 // stopServing ends the listeners and every connection. Should one wait for a commit that does not come, since the disk is full,
@@ -272,6 +315,9 @@ func (c committed) Committed(_ uint64, err error) { c <- err }
 func (b *Broker) Close() error {
 	for _, l := range b.listeners {
 		l.Close(func(string) {})
+	}
+	if b.admin != nil {
+		b.admin.Close()
 	}
 	return b.store.Close()
 }

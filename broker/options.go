@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/edgemq/edgemq/broker/admin"
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/transport"
 	"github.com/edgemq/edgemq/store"
@@ -64,6 +65,9 @@ type Options struct {
 	MaxKeepAlive      uint16        // seconds; 0 leaves it to the client
 	MaxConnections    int           // in all; 0 means no limit
 
+	Admin       admin.Options
+	SysInterval time.Duration // between statistics under $SYS; 0 means 10 s, negative none
+
 	ShutdownTimeout time.Duration // for acknowledging what was accepted; 0 means 10 s
 
 	Logger *slog.Logger // nil discards
@@ -90,6 +94,7 @@ func (o Options) withDefaults() Options {
 	def(&o.MaxTopicBytes, 8192)
 	def(&o.ReceiveMaximum, 1024)
 	def(&o.TopicAliasMaximum, 64)
+	def(&o.SysInterval, 10*time.Second)
 	def(&o.ShutdownTimeout, 10*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -155,6 +156,7 @@ func (s *Store) publish(b *batch, pos journal.Position) {
 
 	c := &s.count
 	c.groups.Add(1)
+	c.groupSizes[min(bits.Len(uint(len(b.entries))), len(c.groupSizes)-1)].Add(1)
 	c.appends.Add(uint64(b.appends))
 	c.records.Add(uint64(len(b.entries)))
 	c.mutations.Add(uint64(len(b.list)))

@@ -391,3 +391,40 @@ func (s *Store) TimeOf(offset uint64) (int64, bool) {
 		offset += uint64(n)
 	}
 }
+
+// Ends returns the first and the last offset of the topics that are wanted; zeros if there is none. Deleted records may count.
+func (s *Store) Ends(want func(topic uint32) bool) (first, last uint64, err error) {
+	start, end := s.First(), s.Committed()
+	r := s.NewReader()
+	for from := start; from < end && first == 0; {
+		lim := Limits{MaxScan: 1 << 18, Topics: want}
+		if _, from, err = r.Read(nil, from, lim, func(offset uint64, topic uint32) bool {
+			if first == 0 && offset < end && want(topic) {
+				first = offset
+			}
+			return false
+		}); err != nil {
+			return 0, 0, err
+		}
+	}
+	// Backwards in longer and longer stretches.
+	for size := uint64(maxChunk); first > 0 && last == 0; size *= 4 {
+		begin := end - min(size, end-first)
+		for from := begin; from < end; {
+			lim := Limits{MaxScan: int(min(end-from, 1<<18)), Topics: want}
+			if _, from, err = r.Read(nil, from, lim, func(offset uint64, topic uint32) bool {
+				if offset < end && want(topic) {
+					last = offset
+				}
+				return false
+			}); err != nil {
+				return 0, 0, err
+			}
+		}
+		if begin <= first {
+			return first, max(first, last), nil
+		}
+		end = begin
+	}
+	return first, last, nil
+}

@@ -14,7 +14,9 @@ type Stats struct {
 
 	Appends, Groups, Records, Mutations, Bytes, Syncs uint64 // journal traffic
 	SyncLatency                                       Histogram
-	CommitLatency                                     Histogram // of a group: write, sync, completions
+	CommitLatency                                     Histogram  // of a group: write, sync, completions
+	GroupSizes                                        [32]uint64 // GroupSizes[i] counts groups of fewer than 1<<i records not counted before
+	Indexed                                           uint64     // the index has all below this offset
 
 	JournalBytes                     int64 // written since the last checkpoint
 	TailBytes, UnflushedBytes        int64
@@ -77,6 +79,7 @@ type counters struct {
 	appends, groups, records, mutations, bytes, syncs atomic.Uint64
 	checkpoints, deletedSegments, damaged, fulls      atomic.Uint64
 	syncLatency, commitLatency                        histogram
+	groupSizes                                        [32]atomic.Uint64
 	checkpointLatency, checkpointAt                   atomic.Int64 // ns; wall clock µs
 	diskFree                                          atomic.Uint64
 }
@@ -99,6 +102,10 @@ func (s *Store) Stats() Stats {
 		DiskFree:          c.diskFree.Load(),
 		Damaged:           c.damaged.Load(), Full: s.full.Load() != 0, Fulls: c.fulls.Load(), Failed: s.failure(),
 	}
+	for i := range c.groupSizes {
+		out.GroupSizes[i] = c.groupSizes[i].Load()
+	}
+	out.Indexed = s.index.until.Load()
 	out.CacheBytes, out.CacheHits, out.CacheMisses = s.cache.stats()
 	out.Segments, out.SegmentBytes = s.table.totals()
 	if at := c.checkpointAt.Load(); at > 0 {

@@ -397,3 +397,35 @@ func (h *Hub) Protect() uint64 {
 	}
 	return low
 }
+
+// Wanted tells whether somebody would be handed a record of a topic now.
+func (h *Hub) Wanted(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	wanted := false
+	h.index.Match(name, func(*Feed, *Filter) { wanted = true })
+	return wanted
+}
+
+// Feeds counts the feeds: live ones, those that are behind, and those without members.
+func (h *Hub) Feeds() (live, behind, idle int) {
+	h.feedsMu.Lock()
+	feeds := make([]*Feed, 0, len(h.feeds))
+	for _, f := range h.feeds {
+		feeds = append(feeds, f)
+	}
+	h.feedsMu.Unlock()
+	for _, f := range feeds {
+		f.mu.Lock()
+		switch {
+		case len(f.members) == 0:
+			idle++
+		case f.live:
+			live++
+		default:
+			behind++
+		}
+		f.mu.Unlock()
+	}
+	return live, behind, idle
+}

@@ -82,6 +82,9 @@ func (q *Queues) open(name string, bindings []Filter) (*Feed, error) {
 	return q.hub.Open(QueueID(name), o, append(bindings, direct)...)
 }
 
+// Hub returns the hub that the queues' feeds belong to.
+func (q *Queues) Hub() *Hub { return q.hub }
+
 // Names returns the queues there are, sorted.
 func (q *Queues) Names() []string {
 	q.mu.Lock()

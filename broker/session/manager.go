@@ -35,6 +35,7 @@ type Options struct {
 	DedupCount        int           // and how many of them
 	DedupTotal        int           // of all publishers
 	Exclude           []string      // filters whose messages go to live subscribers only
+	System            System        // may be nil
 }
 
 // Manager knows every session and every link.

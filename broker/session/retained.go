@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -320,12 +321,18 @@ func (r *retainedSource) ready() bool {
 	if r.m.hub.Reached(r.from, w) {
 		r.built = true
 		r.names = r.m.retained.match(r.filter, r.sub.After)
+		if r.m.opt.System != nil && strings.HasPrefix(r.filter, systemPrefix) { // nobody can publish there
+			r.names = slices.DeleteFunc(r.m.opt.System.Match(r.filter), func(name string) bool { return name <= r.sub.After })
+		}
 	}
 	return r.built
 }
 
 // item reads one message; false if it is gone or expired.
 func (r *retainedSource) item(name string, now int64) (feed.Item, bool) {
+	if r.m.opt.System != nil && strings.HasPrefix(name, systemPrefix) {
+		return r.systemItem(name, now)
+	}
 	v, ok, err := r.m.log.Get(record.BucketRetained, []byte(name))
 	if err != nil {
 		r.m.logger.Error("reading a retained message failed", "topic", name, "err", err)
@@ -406,4 +413,26 @@ func (r *retainedSource) Leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
+}
+
+// System has the broker's own statistics, which subscribers of filters under $SYS get as retained messages.
+type System interface {
+	Match(filter string) []string // the topics that a filter matches, sorted
+	Value(topic string) (string, bool)
+}
+
+const systemPrefix = "$SYS"
+
+// systemItem makes a retained message of a statistic.
+func (r *retainedSource) systemItem(name string, now int64) (feed.Item, bool) {
+	v, ok := r.m.opt.System.Value(name)
+	if !ok {
+		return feed.Item{}, false
+	}
+	id, err := r.m.log.TopicID(name)
+	if err != nil {
+		return feed.Item{}, false // the store is closing
+	}
+	rec := store.Record{Offset: nameHash(name), Time: now, Topic: id, Flags: record.FlagRetain, Payload: []byte(v)}
+	return feed.Item{Record: rec, Match: &feed.Match{RetainAsPublished: true}}, true
 }

@@ -71,7 +71,9 @@ func newLogger(w io.Writer, c config.Log) *slog.Logger {
 
 func serve(ctx context.Context, c *config.Config, logger *slog.Logger) error {
 	logger.Info("starting", "version", versionLine(), "data", c.Data, "sync", c.Store.Sync)
-	b, err := broker.Open(c.Broker(logger))
+	o := c.Broker(logger)
+	o.Admin.Version = versionLine()
+	b, err := broker.Open(o)
 	if err != nil {
 		return explainStart(err, c)
 	}

@@ -33,6 +33,8 @@ func (c *Config) Broker(logger *slog.Logger) broker.Options {
 		TopicAliasMaximum: orNone(c.Limits.TopicAliases),
 		MaxKeepAlive:      uint16(seconds(c.Limits.KeepAliveMax)),
 		MaxConnections:    c.Limits.MaxConnections,
+		Admin:             c.admin(),
+		SysInterval:       orNone(c.Sys.Interval),
 		ShutdownTimeout:   c.Shutdown.Timeout,
 		Logger:            logger,
 	}

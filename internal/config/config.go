@@ -22,7 +22,14 @@ type Config struct {
 	Queue     QueueDefaults
 	Queues    []Queue
 	Limits    Limits
+	Admin     Admin
+	Sys       Sys
 	Shutdown  Shutdown
+}
+
+// Sys says how often statistics are published under $SYS.
+type Sys struct {
+	Interval time.Duration
 }
 
 // Auth says who may connect.

@@ -254,6 +254,32 @@ var keys = []key{
 		"Connections over all listeners. 0: as many as the system gives.",
 	},
 	{
+		"admin.listen", "127.0.0.1:18830",
+		text{want: "host:port, as in 127.0.0.1:18830, or off", check: checkAdmin},
+		func(c *Config) any { return &c.Admin.Listen },
+		"Where the HTTP API for tools and people is served: queues, messages, sessions, health, metrics\n" +
+			"(docs/OPERATIONS.md). An address other machines can reach needs admin.token. off: none.",
+	},
+	{
+		"admin.socket", "admin.sock",
+		text{want: "a path or off", check: notEmpty},
+		func(c *Config) any { return &c.Admin.Socket },
+		"A unix socket for the same, by which the tools of the same user find the broker; relative to data. It needs\n" +
+			"no token. off: none.",
+	},
+	{
+		"admin.token", "''",
+		text{want: "a text", check: func(string) error { return nil }},
+		func(c *Config) any { return &c.Admin.Token },
+		"What requests must bring, as Authorization: Bearer <token>; health checks need none. Empty: nothing.",
+	},
+	{
+		"sys.interval", "10s",
+		span{0, time.Hour},
+		func(c *Config) any { return &c.Sys.Interval },
+		"How often statistics are made, and published under $SYS/broker/ if somebody listens. 0: never.",
+	},
+	{
 		"shutdown.timeout", "10s",
 		span{100 * time.Millisecond, 10 * time.Minute},
 		func(c *Config) any { return &c.Shutdown.Timeout },

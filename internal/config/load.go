@@ -191,6 +191,7 @@ func (l *loader) cross(c *Config) {
 		l.problem("auth.anonymous", "auth.anonymous", "false means that nobody could connect, since this version knows no passwords yet: set it to loopback or true")
 	}
 	l.listeners(c)
+	l.adminToken(c)
 	l.maxPacket("limits.max_packet", "limits.max_packet", c.Limits.MaxPacket, c)
 }
 

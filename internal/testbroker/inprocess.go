@@ -33,6 +33,7 @@ func Run(t testing.TB, o Options) *InProcess {
 		{Key: "data", Value: o.Dir, Origin: "test"},
 		{Key: "listeners", Value: "[{name: test, address: '127.0.0.1:0'}]", Origin: "test"},
 		{Key: "store.journal_file", Value: journalFile, Origin: "test"},
+		{Key: "admin.listen", Value: "off", Origin: "test"},
 	}}
 	for _, s := range o.Set {
 		key, value, _ := strings.Cut(s, "=")

@@ -82,7 +82,7 @@ func (p *Process) Restart() {
 // Launch starts the process and does not wait.
 func (p *Process) Launch() {
 	p.t.Helper()
-	args := []string{"serve", "--listen", p.Addr, "--data", p.o.Dir, "--set", "store.journal_file=" + journalFile}
+	args := []string{"serve", "--listen", p.Addr, "--data", p.o.Dir, "--set", "store.journal_file=" + journalFile, "--set", "admin.listen=off"}
 	if file := configFile(p.t, p.o); file != "" {
 		args = append(args, "--config", file)
 	}

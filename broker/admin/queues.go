@@ -1,0 +1,295 @@
+package admin
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/feed"
+	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/store"
+)
+
+func (s *Server) queueRoutes(m *http.ServeMux) {
+	m.HandleFunc("GET /v1/queues", s.listQueues)
+	m.HandleFunc("POST /v1/queues", s.createQueue)
+	m.HandleFunc("GET /v1/queues/{queue}", s.showQueue)
+	m.HandleFunc("GET /v1/queues/{queue}/messages", s.peek)
+	m.HandleFunc("DELETE /v1/queues/{queue}", s.change(func(q string, _ *http.Request) (int64, error) { return 0, s.Queues.Delete(q) }))
+	m.HandleFunc("POST /v1/queues/{queue}/purge", s.change(func(q string, _ *http.Request) (int64, error) { return s.Queues.Purge(q) }))
+	m.HandleFunc("POST /v1/queues/{queue}/pause", s.change(func(q string, _ *http.Request) (int64, error) { return 0, s.Queues.Pause(q, true) }))
+	m.HandleFunc("POST /v1/queues/{queue}/resume", s.change(func(q string, _ *http.Request) (int64, error) { return 0, s.Queues.Pause(q, false) }))
+	m.HandleFunc("POST /v1/queues/{queue}/bind", s.change(s.bind))
+	m.HandleFunc("POST /v1/queues/{queue}/unbind", s.change(s.unbind))
+	m.HandleFunc("POST /v1/queues/{queue}/reset", s.change(s.reset))
+	m.HandleFunc("POST /v1/queues/{queue}/move", s.change(s.move))
+	m.HandleFunc("POST /v1/queues/{queue}/redrive", s.change(s.redrive))
+}
+
+// change is the handler of a request that changes a queue.
+func (s *Server) change(do func(queue string, r *http.Request) (messages int64, err error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		queue := r.PathValue("queue")
+		n, err := do(queue, r)
+		if err == nil {
+			s.Logger.Info("queue changed", "queue", queue, "request", r.Method+" "+r.URL.Path, "records", n)
+		}
+		answer(w, Done{OK: err == nil, Messages: n}, err)
+	}
+}
+
+func (s *Server) listQueues(w http.ResponseWriter, _ *http.Request) {
+	qs, err := s.allQueues()
+	answer(w, qs, err)
+}
+
+func (s *Server) allQueues() ([]Queue, error) {
+	qs := []Queue{}
+	for _, name := range s.Queues.Names() {
+		q, err := s.queue(name)
+		if statusOf(err) == http.StatusNotFound {
+			continue // deleted meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		qs = append(qs, q)
+	}
+	return qs, nil
+}
+
+// queue describes a queue.
+func (s *Server) queue(name string) (Queue, error) {
+	i, err := s.Queues.Info(name)
+	if err != nil {
+		return Queue{}, err
+	}
+	b, err := s.Queues.Backlog(name)
+	if err != nil {
+		return Queue{}, err
+	}
+	q := Queue{
+		Name: name, Bindings: i.Bindings, Paused: i.Paused, Members: i.Members, Depth: b.Messages, LagBytes: b.Bytes,
+		InFlight: i.InFlight, Retrying: i.Retrying, Cursor: i.Cursor,
+		Sent: i.Stats.Sent, Settled: i.Stats.Settled, Expired: i.Stats.Expired, Redelivered: i.Stats.Redelivered, Dead: i.Stats.Dead,
+		DeadLetter: deadLetter(name, i.Policy), Ordered: i.Policy.Ordered,
+	}
+	if q.Bindings == nil {
+		q.Bindings = []string{}
+	}
+	q.Oldest, q.LagSeconds = since(b.Oldest)
+	return q, nil
+}
+
+// since returns a time, and how long ago it is.
+func since(t time.Time) (*time.Time, float64) {
+	if t.IsZero() {
+		return nil, 0
+	}
+	t = t.UTC()
+	return &t, max(0, time.Since(t).Seconds())
+}
+
+func deadLetter(queue string, p feed.Policy) string {
+	if p.DeadLetter != "" {
+		return p.DeadLetter
+	}
+	return queue + "-dead"
+}
+
+func (s *Server) createQueue(w http.ResponseWriter, r *http.Request) {
+	var n NewQueue
+	err := body(r, &n)
+	if err == nil && !topic.ValidQueue(n.Name) {
+		err = bad("%q: a queue's name is 1 to 128 of A-Z a-z 0-9 _ . -", n.Name)
+	}
+	for _, filter := range n.Topics {
+		if err == nil {
+			err = s.checkFilter(filter)
+		}
+	}
+	if err == nil {
+		_, err = s.Queues.Create(n.Name)
+	}
+	for _, filter := range n.Topics {
+		if err == nil {
+			err = s.bindTo(n.Name, filter)
+		}
+	}
+	if err != nil {
+		answer(w, nil, err)
+		return
+	}
+	s.Logger.Info("queue created", "queue", n.Name)
+	q, err := s.queue(n.Name)
+	answer(w, q, err)
+}
+
+func (s *Server) showQueue(w http.ResponseWriter, r *http.Request) {
+	q, err := s.queue(r.PathValue("queue"))
+	answer(w, q, err)
+}
+
+// checkFilter refuses what no queue can be bound to.
+func (s *Server) checkFilter(filter string) error {
+	f, err := topic.ParseFilter(filter, s.Topics)
+	if err == nil && (f.Kind != topic.Plain || f.V5) {
+		err = bad("%q: only plain topic filters can be bound", filter)
+	}
+	return err
+}
+
+func (s *Server) bind(queue string, r *http.Request) (int64, error) {
+	var b Binding
+	if err := body(r, &b); err != nil {
+		return 0, err
+	}
+	if err := s.checkFilter(b.Filter); err != nil {
+		return 0, err
+	}
+	return 0, s.bindTo(queue, b.Filter)
+}
+
+func (s *Server) bindTo(queue, filter string) error {
+	f, err := s.Queues.Find(queue)
+	if err != nil {
+		return err
+	}
+	done := make(committed, 1)
+	if err := s.Queues.Bind(f, filter, done); err != nil {
+		return err
+	}
+	return <-done
+}
+
+func (s *Server) unbind(queue string, r *http.Request) (int64, error) {
+	var b Binding
+	if err := body(r, &b); err != nil {
+		return 0, err
+	}
+	f, err := s.Queues.Find(queue)
+	if err != nil {
+		return 0, err
+	}
+	if _, ok := f.Filter(b.Filter); !ok || b.Filter == topic.QueuePrefix+queue {
+		return 0, bad("queue %q is not bound to %q", queue, b.Filter)
+	}
+	done := make(committed, 1)
+	if _, err := s.Queues.Unbind(f, b.Filter, done); err != nil {
+		return 0, err
+	}
+	return 0, <-done
+}
+
+// committed is a store.Completion that tells a channel.
+type committed chan error
+
+// Committed implements store.Completion.
+func (c committed) Committed(_ uint64, err error) { c <- err }
+
+func (s *Server) reset(queue string, r *http.Request) (int64, error) {
+	var to Reset
+	if err := body(r, &to); err != nil {
+		return 0, err
+	}
+	if to.To == "latest" {
+		return 0, s.Queues.Reset(queue, feed.Now)
+	}
+	offset, err := s.start(to.To)
+	if err != nil {
+		return 0, err
+	}
+	return 0, s.Queues.Reset(queue, offset)
+}
+
+// start returns the offset of a start as $s/<start>/… has it.
+func (s *Server) start(text string) (uint64, error) {
+	st, err := topic.ParseStart(text)
+	if err != nil {
+		return 0, err
+	}
+	switch st.Kind {
+	case topic.Earliest:
+		return s.Store.First(), nil
+	case topic.AtTime:
+		return s.Store.SearchTime(st.Time), nil
+	case topic.Back:
+		return s.Store.SearchTime(time.Now().Add(-st.Back).UnixMicro()), nil
+	case topic.AtOffset:
+		return st.Offset, nil
+	}
+	return s.Store.Committed(), nil
+}
+
+func (s *Server) move(queue string, r *http.Request) (int64, error) {
+	var m Move
+	if err := body(r, &m); err != nil {
+		return 0, err
+	}
+	if !topic.ValidQueue(m.To) || m.To == queue {
+		return 0, bad("to: %q is not another queue's name", m.To)
+	}
+	return s.moveAll(queue, m.To, m.Count)
+}
+
+// redrive moves the dead letters of a queue back to it.
+func (s *Server) redrive(queue string, r *http.Request) (int64, error) {
+	var m Move
+	if err := body(r, &m); err != nil {
+		return 0, err
+	}
+	i, err := s.Queues.Info(queue)
+	if err != nil {
+		return 0, err
+	}
+	return s.moveAll(deadLetter(queue, i.Policy), queue, m.Count)
+}
+
+// moveAll moves count messages, 0 for what there is now.
+func (s *Server) moveAll(from, to string, count int) (int64, error) {
+	b, err := s.Queues.Backlog(from)
+	if err != nil {
+		return 0, err
+	}
+	if count <= 0 {
+		count = math.MaxInt
+	}
+	if count = int(min(int64(count), b.Messages)); count == 0 {
+		return 0, nil
+	}
+	n, err := s.Queues.Move(from, to, count)
+	return int64(n), err
+}
+
+func (s *Server) peek(w http.ResponseWriter, r *http.Request) {
+	limit, err := number(r, "limit", 10, maxPage)
+	if err != nil {
+		answer(w, nil, err)
+		return
+	}
+	recs, err := s.Queues.Peek(r.PathValue("queue"), int(limit))
+	answer(w, s.page(recs), err)
+}
+
+// page makes the answer of records.
+func (s *Server) page(recs []store.Record) Messages {
+	m := Messages{Messages: []Message{}}
+	for i := range recs {
+		m.Messages = append(m.Messages, s.message(&recs[i]))
+	}
+	return m
+}
+
+// number reads a parameter from 1 to most.
+func number(r *http.Request, name string, def, most uint64) (uint64, error) {
+	v := r.URL.Query().Get(name)
+	if v == "" {
+		return def, nil
+	}
+	n, err := strconv.ParseUint(v, 10, 64)
+	if err != nil || n == 0 || n > most {
+		return 0, bad("%s: %q is not a number from 1 to %d", name, v, most)
+	}
+	return n, nil
+}
