@@ -69,6 +69,9 @@ func New(o Options, p Parts) (*Server, error) {
 	s := &Server{Parts: p, opt: o, started: time.Now()}
 	s.Logger = p.Logger.With("component", "admin")
 	protect := http.NewCrossOriginProtection() // a web page in a browser on this machine must not administer the broker
+	protect.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, http.StatusForbidden, errors.New("this is not for web pages of other hosts"))
+	}))
 	s.http = http.Server{
 		Handler:           protect.Handler(s.checked(s.routes())),
 		ReadHeaderTimeout: 10 * time.Second,

@@ -155,7 +155,7 @@ func (y *Sys) collect(p Parts, now time.Time) map[string]string {
 	}
 	in, sent := sum(se.MessagesIn), sum(se.MessagesOut)
 	dropped := se.Refused + se.TooLarge + se.LostWithQoS0
-	set("version", "edgemq "+y.version)
+	set("version", y.version)
 	set("uptime", fmt.Sprintf("%d seconds", int(now.Sub(y.start).Seconds())))
 	set("clients/connected", connected)
 	set("clients/disconnected", max(0, se.Sessions-connected))
