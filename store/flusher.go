@@ -213,65 +213,50 @@ func (f *flusher) abandon(b *brokenSegment) {
 	delete(f.own, b.a.client)
 }
 
-// directBytes is how long the runs of a slot must be on average for them to be written one by one from where they are,
-// rather than be copied together first.
-const directBytes = 8 << 10
+// gatherBelow is the average length of a slot's runs below which they are copied together before they are written. Longer
+// ones go to the disk from where they are.
+const gatherBelow = 1 << 10
 
-// write puts the plan on disk: few writes for each segment, then the ledger.
+// write puts the plan on disk: one write for each segment, then the ledger. One, since a file system takes a large write at
+// half the cost of many that begin and end within its pages.
 func (f *flusher) write() error {
 	p := &f.plan
-	var total int64
-	for i := range p.slots {
-		sl := &p.slots[i]
-		// A file must not be closed between two writes: it would be opened again at the length before this plan.
-		sl.direct = sl.runs > 0 && sl.size/int64(sl.runs) >= directBytes && len(p.slots) <= maxWriters
-		if !sl.direct {
-			sl.start = total
-			total += sl.size
-		}
-	}
-	if int64(cap(p.scratch)) < total || cap(p.scratch) > 4*flushBatch {
-		p.scratch = make([]byte, total)
-	}
-	p.scratch = p.scratch[:cap(p.scratch)]
+	p.layOut()
 	for _, r := range p.runs {
-		sl := &p.slots[r.slot]
-		if !sl.direct {
+		if sl := &p.slots[r.slot]; sl.vector {
+			p.vectors[sl.start+sl.filled] = r.buf
+			sl.filled++
+		} else {
 			copy(p.scratch[sl.start+r.pos:], r.buf)
-		} else if err := f.writeAt(sl, r.pos, r.buf); err != nil {
-			return err
 		}
 	}
 	for i := range p.slots {
 		sl := &p.slots[i]
-		if sl.direct || sl.size == 0 {
+		if sl.size == 0 {
 			continue
 		}
-		if err := f.writeAt(sl, 0, p.scratch[sl.start:sl.start+sl.size]); err != nil {
+		if err := f.openWriter(sl); err != nil {
 			return err
 		}
+		var pos int64
+		var err error
+		if sl.vector {
+			pos, err = sl.a.w.AppendV(p.vectors[sl.start : sl.start+sl.filled])
+		} else {
+			pos, err = sl.a.w.Append(p.scratch[sl.start : sl.start+sl.size])
+		}
+		if err == nil && pos != sl.pos {
+			err = fmt.Errorf("store: segment %s is %d bytes long, not %d", sl.a.w.Path(), pos, sl.pos)
+		}
+		if err != nil {
+			return err
+		}
+		sl.a.w.Writeback() // or a checkpoint would wait for all of it at once, and hold up the flusher, and that the committer
 	}
 	if err := f.s.ledger.Append(p.entries); err != nil {
 		return fmt.Errorf("append to ledger: %w", err)
 	}
-	for i := range p.slots {
-		if w := p.slots[i].a.w; w != nil {
-			w.Writeback() // or a checkpoint would wait for all of it at once, and hold up the flusher, and that the committer
-		}
-	}
 	return nil
-}
-
-// writeAt writes bytes of a slot, which begin pos bytes behind its start. They come in order.
-func (f *flusher) writeAt(sl *slot, pos int64, b []byte) error {
-	if err := f.openWriter(sl); err != nil {
-		return err
-	}
-	at, err := sl.a.w.Append(b)
-	if err == nil && at != sl.pos+pos {
-		err = fmt.Errorf("store: segment %s is %d bytes long, not %d", sl.a.w.Path(), at, sl.pos+pos)
-	}
-	return err
 }
 
 // openWriter sees to it that the slot's file is open. The file that was idle longest makes room.

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"slices"
+
 	"github.com/edgemq/edgemq/store/ledger"
 	"github.com/edgemq/edgemq/store/record"
 	"github.com/edgemq/edgemq/store/segment"
@@ -12,7 +14,8 @@ type plan struct {
 	byKey   map[uint32]int // client, or segment.Shared → its newest slot
 	runs    []run
 	entries []ledger.Entry
-	scratch []byte
+	scratch []byte   // slots that are gathered, one behind the other
+	vectors [][]byte // runs of those that are not
 	nextID  uint32
 	time    int64
 	next    uint64 // offset after the last entry
@@ -22,10 +25,11 @@ type plan struct {
 type slot struct {
 	a           *active
 	fresh, full bool // the segment is new; is sealed after this
-	direct      bool // its runs are written from where they are
-	runs        int
+	vector      bool // its runs are written from where they are
+	runs        int64
+	filled      int64 // of those in plan.vectors
 	pos, size   int64 // where in the file, how much
-	start       int64 // where in scratch
+	start       int64 // where in plan.scratch, or in plan.vectors
 	records     uint64
 	base, last  uint64 // offsets
 	from, to    int64  // times
@@ -145,9 +149,29 @@ func (p *plan) open(client uint32, e *Entry) {
 	p.slots = append(p.slots, slot{a: &active{seg: g}, fresh: true, pos: segment.HeaderSize})
 }
 
+// layOut decides how each slot is written, and makes room.
+func (p *plan) layOut() {
+	var bytes, runs int64
+	for i := range p.slots {
+		sl := &p.slots[i]
+		if sl.vector = sl.size >= gatherBelow*sl.runs; sl.vector {
+			sl.start = runs
+			runs += sl.runs
+		} else {
+			sl.start = bytes
+			bytes += sl.size
+		}
+	}
+	if int64(len(p.scratch)) < bytes || len(p.scratch) > 4*flushBatch {
+		p.scratch = make([]byte, bytes)
+	}
+	p.vectors = slices.Grow(p.vectors[:0], int(runs))[:runs]
+}
+
 // clear lets go of what a plan points to.
 func (p *plan) clear() {
 	clear(p.slots)
 	clear(p.runs)
+	clear(p.vectors)
 	p.byKey = nil
 }

@@ -79,6 +79,26 @@ func (w *Writer) Append(b []byte) (pos int64, err error) {
 	return pos, nil
 }
 
+// AppendV is Append of whole records that are in several buffers. It uses bufs up.
+func (w *Writer) AppendV(bufs [][]byte) (pos int64, err error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	var size int64
+	for _, b := range bufs {
+		size += int64(len(b))
+	}
+	if w.size+size > MaxBytes {
+		return 0, fmt.Errorf("%w: %s with %d more bytes", ErrTooLarge, w.path, size)
+	}
+	if err := vfs.WriteV(w.file, bufs, w.size); err != nil {
+		return 0, fmt.Errorf("append to segment: %w", err)
+	}
+	pos = w.size
+	w.size += size
+	return pos, nil
+}
+
 // Writeback begins to write what was appended to the disk, so that Sync has less to wait for.
 func (w *Writer) Writeback() { w.sent = vfs.Writeback(w.file, w.sent, w.size-w.sent) }
 

@@ -2,6 +2,9 @@ package vfs
 
 import (
 	"errors"
+	"io"
+	"io/fs"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,4 +37,37 @@ func (f *osFile) Writeback(pos, n int64) error {
 	return control(f.File, func(fd uintptr) error {
 		return unix.SyncFileRange(int(fd), pos, n, unix.SYNC_FILE_RANGE_WRITE)
 	})
+}
+
+// maxVector is IOV_MAX, the most that one pwritev takes.
+const maxVector = 1024
+
+// WriteVAt implements WriteV.
+func (f *osFile) WriteVAt(bufs [][]byte, pos int64) error {
+	bufs = slices.DeleteFunc(bufs, func(b []byte) bool { return len(b) == 0 }) // so that writing nothing is an error
+	for len(bufs) > 0 {
+		n := 0
+		err := control(f.File, func(fd uintptr) (err error) {
+			n, err = unix.Pwritev(int(fd), bufs[:min(len(bufs), maxVector)], pos)
+			return err
+		})
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err == nil && n == 0:
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return &fs.PathError{Op: "pwritev", Path: f.Name(), Err: err}
+		}
+		pos += int64(n)
+		for len(bufs) > 0 && n >= len(bufs[0]) {
+			n -= len(bufs[0])
+			bufs = bufs[1:]
+		}
+		if n > 0 {
+			bufs[0] = bufs[0][n:]
+		}
+	}
+	return nil
 }
