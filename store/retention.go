@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,11 +70,10 @@ func (s *Store) expired(now time.Time) (victims []*seg, unsaved bool) {
 	if s.opt.Protect != nil {
 		protect = s.opt.Protect()
 	}
-	s.table.mu.RLock()
-	defer s.table.mu.RUnlock()
 	ages := s.ages()
-	var sealed []*seg
-	for _, g := range s.table.segs {
+	all, bytes := s.table.snapshot() // a copy, since MaxAge is not ours: no lock is held while it runs
+	var sealed []segState
+	for _, g := range all {
 		switch {
 		case !g.meta.Sealed:
 			unsaved = unsaved || s.mustSeal(&g.meta, ages, now)
@@ -81,13 +81,7 @@ func (s *Store) expired(now time.Time) (victims []*seg, unsaved bool) {
 			sealed = append(sealed, g)
 		}
 	}
-	slices.SortFunc(sealed, func(a, b *seg) int {
-		if a.meta.Last < b.meta.Last {
-			return -1
-		}
-		return 1
-	})
-	bytes := s.table.bytes
+	slices.SortFunc(sealed, func(a, b segState) int { return cmp.Compare(a.meta.Last, b.meta.Last) })
 	for _, g := range sealed {
 		limit := ages(g.meta.Topics)
 		old := limit > 0 && now.UnixMicro()-g.meta.LastTime >= limit.Microseconds()
@@ -99,7 +93,7 @@ func (s *Store) expired(now time.Time) (victims []*seg, unsaved bool) {
 			unsaved = true
 			continue
 		}
-		victims = append(victims, g)
+		victims = append(victims, g.seg)
 	}
 	return victims, unsaved
 }

@@ -115,6 +115,24 @@ func addTopic(topics []uint32, topic uint32) []uint32 {
 	return slices.Insert(slices.Clone(topics), i, topic)
 }
 
+// segState is a copy of what changes in a segment.
+type segState struct {
+	*seg
+	meta  segment.Meta
+	saved bool
+}
+
+// snapshot returns all segments as they are now, and their bytes.
+func (t *table) snapshot() ([]segState, int64) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	all := make([]segState, 0, len(t.segs))
+	for _, g := range t.segs {
+		all = append(all, segState{g, g.meta, g.saved})
+	}
+	return all, t.bytes
+}
+
 // sorted returns all segments by number.
 func (t *table) sorted() []*seg {
 	t.mu.RLock()
