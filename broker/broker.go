@@ -183,6 +183,9 @@ func (b *Broker) AdminAddr() string { return b.admin.Addr() }
 // Store returns the store, for inspection.
 func (b *Broker) Store() *store.Store { return b.store }
 
+// Sessions returns the sessions, for a look at them.
+func (b *Broker) Sessions() *session.Manager { return b.sessions }
+
 // Queues returns the queues, for managing them.
 func (b *Broker) Queues() *feed.Queues { return b.queues }
 

@@ -58,7 +58,7 @@ func (m *Member) SetQoS(qos byte) {
 }
 
 // Leave ends the membership. Items taken and not settled go to the other members, in order; the last member's wait
-// for whoever joins next, and the feed rests.
+// for whoever joins next, and the feed rests. With Options.Once those of QoS 2 go to nobody else.
 func (m *Member) Leave() {
 	f, h := m.feed, m.feed.hub
 	h.mu.Lock()
@@ -67,6 +67,9 @@ func (m *Member) Leave() {
 	defer f.mu.Unlock()
 	if m.gone {
 		return
+	}
+	if f.opt.Once {
+		m.settleOnce()
 	}
 	m.gone = true
 	f.members = slices.DeleteFunc(f.members, func(x *Member) bool { return x == m })
@@ -82,6 +85,28 @@ func (m *Member) Leave() {
 		}
 	}
 	f.rebalance()
+}
+
+// settleOnce settles what the member was sent at QoS 2; f.mu is held.
+func (m *Member) settleOnce() {
+	f := m.feed
+	for seq := f.win.head; seq < f.win.tail; seq++ {
+		if s := f.win.at(seq); s.state == sent && s.m == m && s.QoS == 2 {
+			f.settle(s)
+		}
+	}
+	f.win.trim()
+	f.touch()
+}
+
+// Reserve settles a record ahead of the feed, which has just been opened: a session has been sent it at QoS 2, and will finish that
+// without the feed. [MQTT-4.8.2-4] [MQTT-4.8.2-5]
+func (f *Feed) Reserve(off uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if off >= f.pos {
+		f.past = addPast(f.past, f.era, span{off, off})
+	}
 }
 
 // rest is what a feed does without members: it keeps its cursor and what is settled beyond it, and

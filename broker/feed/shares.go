@@ -16,17 +16,20 @@ func NewShares(h *Hub) *Shares {
 	return &Shares{hub: h, holds: map[*Feed]int{}, byID: map[string]*Feed{}}
 }
 
+// SharePrefix begins the ids of these feeds.
+const SharePrefix = "g/"
+
 // Hold returns the feed of a group's filter, for one session more. The first opens it: from now on, or where it was if the
 // session is loaded from the state. durable: the session outlives its connection, so the feed's cursor is saved.
 func (s *Shares) Hold(group, filter string, durable, loaded bool) (*Feed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := "g/" + group + "/" + filter // a group has no slash [MQTT-4.8.2-1]
+	id := SharePrefix + group + "/" + filter // a group has no slash [MQTT-4.8.2-1]
 	f := s.byID[id]
 	if f == nil {
 		flt := Filter{Filter: filter, QoS: 2}
 		var err error
-		if f, err = s.hub.Open(id, Options{Durable: durable, Shared: true, Start: Now, Fresh: !loaded}, flt); err != nil {
+		if f, err = s.hub.Open(id, Options{Durable: durable, Shared: true, Once: true, Start: Now, Fresh: !loaded}, flt); err != nil {
 			return nil, err
 		}
 		s.byID[id] = f
@@ -36,6 +39,13 @@ func (s *Shares) Hold(group, filter string, durable, loaded bool) (*Feed, error)
 	}
 	s.holds[f]++
 	return f, nil
+}
+
+// Find returns the feed with the given id, nil if nobody holds it.
+func (s *Shares) Find(id string) *Feed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byID[id]
 }
 
 // Drop takes one hold away and reports whether it was the last, with which the feed ends.

@@ -220,11 +220,9 @@ func (s *Session) resumeReleased(l *Link) {
 		}
 	}
 	slices.Sort(ids)
-	var out []byte
 	for _, id := range ids {
-		out = packet.AppendAck(out, l.Version, packet.TypePubrel, id, packet.CodeSuccess, "")
+		l.resumed = packet.AppendAck(l.resumed, l.Version, packet.TypePubrel, id, packet.CodeSuccess, "")
 	}
-	l.resumed = out
 }
 
 // encode appends the PUBLISH for one item. One that is larger than the client accepts counts as sent. [MQTT-3.1.2-24] [MQTT-3.1.2-25]

@@ -188,6 +188,7 @@ func (m *Manager) Attach(l *Link) (present bool, err error) {
 			return false, fmt.Errorf("save session: %w", err)
 		}
 	}
+	s.resumeLoose(l)
 	s.resumeReleased(l)
 	return present, s.resume()
 }

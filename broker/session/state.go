@@ -286,6 +286,13 @@ func (m *Manager) load() error {
 			return err
 		}
 	}
+	for _, s := range m.sessions {
+		for k, to := range s.resend.byKey {
+			if f := m.shares.Find(k.feed); f != nil && to.stage != sentQoS1 {
+				f.Reserve(k.offset)
+			}
+		}
+	}
 	return m.loadWills(alive)
 }
 

@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
@@ -239,8 +240,12 @@ func (s *Session) detach(filter string, c *change) {
 // remove takes a source that has left out of the session, and its deliveries out of flights.
 func (s *Session) remove(m *membership, c *change) {
 	s.members = slices.DeleteFunc(slices.Clone(s.members), func(x *membership) bool { return x == m })
-	for _, fl := range slices.Clone(s.flights.slots) {
+	for i, fl := range slices.Clone(s.flights.slots) {
 		if fl.m != m {
+			continue
+		}
+		if fl.stage != sentQoS1 && strings.HasPrefix(m.key, feed.SharePrefix) {
+			s.flights.slots[i].m = s.m.loose(m.key) // [MQTT-3.10.4-3]
 			continue
 		}
 		if s.durable && fl.stage != sentQoS1 {
