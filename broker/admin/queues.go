@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"math"
 	"net/http"
 	"strconv"
@@ -243,7 +244,11 @@ func (s *Server) redrive(queue string, r *http.Request) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return s.moveAll(deadLetter(queue, i.Policy), queue, m.Count)
+	n, err := s.moveAll(deadLetter(queue, i.Policy), queue, m.Count)
+	if errors.Is(err, feed.ErrNoQueue) {
+		return 0, nil // there never was a dead letter
+	}
+	return n, err
 }
 
 // moveAll moves count messages, 0 for what there is now.

@@ -128,6 +128,7 @@ Exit codes: 0 done, 1 failed, 2 wrong flags or settings, 3 no connection, 4 refu
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(serveCommand(), pubCommand(), subCommand(), configCommand(), storeCommand(), versionCommand())
+	root.AddCommand(serveCommand(), pubCommand(), subCommand(), statusCommand(), queueCommand(), topicCommand(), messageCommand(), sessionCommand(),
+		configCommand(), storeCommand(), versionCommand())
 	return root
 }
