@@ -41,8 +41,10 @@ type outbox struct {
 	wake     chan struct{}
 	acks     int // pending ones nobody has woken the writer for
 	ackTimer *time.Timer
-	progress int // publishes acknowledged on this connection
-	strikes  int // connections lost in a row without one
+	resumed  bool // the broker had the session still
+	probing  bool // only the publish at the front is sent
+	progress int  // publishes acknowledged on this connection
+	strikes  int  // connections lost in a row without one
 }
 
 const chunkBytes = 64 << 10
@@ -116,7 +118,7 @@ func (b *outbox) publish(ctx context.Context, p *publication) (*Promise, error) 
 	promise.frame = frame
 	b.flights = append(b.flights, promise)
 	b.bytes += len(frame)
-	if b.up != nil {
+	if b.live() {
 		promise.handed = true
 		b.rouse()
 	}
@@ -142,10 +144,14 @@ func (b *outbox) waitRoom(ctx context.Context) error {
 // encode appends a publish to the chunk, to be written if there is a connection, and returns its frame.
 func (b *outbox) encode(out *packet.Outgoing) []byte {
 	size := packet.PublishSize(packet.V311, out)
+	live := b.live()
+	if !live {
+		b.cut()
+	}
 	b.reserve(size)
 	at := len(b.chunk)
 	b.chunk = packet.AppendPublish(b.chunk, packet.V311, out)
-	if b.up != nil {
+	if live {
 		b.queued += size
 	} else {
 		b.pending = len(b.chunk)
@@ -153,14 +159,23 @@ func (b *outbox) encode(out *packet.Outgoing) []byte {
 	return b.chunk[at:len(b.chunk):len(b.chunk)]
 }
 
+// live reports whether publishes may be written as they come.
+func (b *outbox) live() bool { return b.up != nil && !b.probing }
+
+// cut ends what is to be written in one piece.
+func (b *outbox) cut() {
+	if b.pending < len(b.chunk) {
+		b.segments = append(b.segments, b.chunk[b.pending:len(b.chunk):len(b.chunk)])
+		b.pending = len(b.chunk)
+	}
+}
+
 // reserve makes room in the chunk, so that appending does not move it: frames in it are in use.
 func (b *outbox) reserve(size int) {
 	if len(b.chunk)+size <= cap(b.chunk) {
 		return
 	}
-	if b.pending < len(b.chunk) {
-		b.segments = append(b.segments, b.chunk[b.pending:])
-	}
+	b.cut()
 	b.chunk, b.pending = make([]byte, 0, max(chunkBytes, size)), 0
 }
 
@@ -216,46 +231,62 @@ func (b *outbox) rouse() {
 func (b *outbox) connect(l *link, host string, resumed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.host = host
+	b.host, b.resumed = host, resumed
 	b.segments, b.queued, b.progress = nil, 0, 0
 	b.chunk, b.pending = nil, 0
 	for _, p := range b.flights {
-		if p.done {
-			continue
-		}
 		if p.abandoned || p.bound { // its sender knows that it may be lost, and may have sent it elsewhere
 			b.finish(p, &SendError{Known: Unknown, Err: ErrNotConnected})
+		}
+	}
+	b.pop()
+	b.up, b.acks, b.ending = l, 0, false
+	if b.probing = b.strikes >= suspicious && len(b.flights) > 0; b.probing {
+		b.resend(b.flights[:1])
+	} else {
+		b.resend(b.flights)
+	}
+	b.rouse()
+}
+
+// resend writes publishes to a new connection.
+func (b *outbox) resend(flights []*Promise) {
+	for _, p := range flights {
+		if p.done {
 			continue
 		}
 		b.reserve(len(p.frame))
 		at := len(b.chunk)
 		b.chunk = append(b.chunk, p.frame...)
 		p.frame = b.chunk[at:len(b.chunk):len(b.chunk)]
-		if p.handed && resumed {
+		if p.handed && b.resumed {
 			p.frame[0] |= 8 // DUP [MQTT-3.3.1-1]
 		}
 		p.handed = true
 		b.queued += len(p.frame)
 	}
-	b.pop()
-	b.up, b.acks, b.ending = l, 0, false
-	b.rouse()
 }
 
-// disconnect ends writing to l. A publish that was at the front each time the connection was lost, with nothing
-// acknowledged, is what the broker closes it for: 3.1.1 has no other refusal.
+// A publish that the broker does not take makes it close the connection: 3.1.1 has no other refusal. It looks like a
+// bad network, so after so many connections without an acknowledgement the publish at the front is sent alone, and
+// only if that has ended so many more it is given up.
+const (
+	suspicious = 3
+	guilty     = 6
+)
+
+// disconnect ends writing to l.
 func (b *outbox) disconnect(l *link) {
-	const enough = 5
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.up != l {
 		return
 	}
-	b.up, b.segments, b.queued, b.acks = nil, nil, 0, 0
+	b.up, b.probing, b.segments, b.queued, b.acks = nil, false, nil, 0, 0
 	b.pending = len(b.chunk)
 	if b.progress > 0 || len(b.flights) == 0 {
 		b.strikes = 0
-	} else if b.strikes++; b.strikes >= enough {
+	} else if b.strikes++; b.strikes >= guilty {
 		b.strikes = 0
 		b.finish(b.flights[0], &SendError{Known: Unknown, Err: ErrRefused})
 		b.pop()
@@ -280,6 +311,11 @@ func (b *outbox) acknowledged(ids []uint16) {
 		if i == 0 {
 			b.pop()
 		}
+	}
+	if b.probing && b.progress > 0 {
+		b.probing = false
+		b.resend(b.flights)
+		b.rouse()
 	}
 }
 

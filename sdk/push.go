@@ -250,6 +250,8 @@ func (p *PushConsumer) refuse(ctx context.Context, d *Delivery, dead string, cau
 	m.headers = slices.DeleteFunc(m.headers, func(f Field) bool {
 		return f.Name == HeaderTopic || f.Name == HeaderQueue || f.Name == HeaderOffset || f.Name == HeaderStoreTimestamp
 	})
+	// An id of its own, or the broker takes it for the message that it has stored already.
+	m.PutHeader(HeaderMessageID, String(d.MessageID()+"-dead")).PutHeader("OriginMessageId", String(d.MessageID()))
 	m.PutHeader(HeaderQueue, String(dead)).PutHeader("Reason", String(cause.Error()))
 	if _, err := p.client.Producer().Send(ctx, m); err != nil {
 		return // not settled: it comes again

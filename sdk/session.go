@@ -78,6 +78,7 @@ func (s *session) first(ctx context.Context) (*link, error) {
 // run replaces the connection when it is lost.
 func (s *session) run(ctx context.Context, l *link) {
 	defer close(s.done)
+	short := 0 // connections in a row that did not last
 	for attempt := 0; ; {
 		if l != nil {
 			since := time.Now()
@@ -90,8 +91,12 @@ func (s *session) run(ctx context.Context, l *link) {
 				return
 			}
 			s.report(State{Err: err})
-			if attempt = 0; time.Since(since) < time.Second {
-				attempt = 1 // it does not last: no hurry
+			if short++; time.Since(since) > 5*time.Second {
+				short = 0
+			}
+			attempt = short // the first time there is no need to wait
+			if attempt > 0 {
+				attempt--
 			}
 		}
 		attempt++
@@ -136,8 +141,12 @@ func (s *session) drop(l *link, goodbye bool) error {
 		slow := time.AfterFunc(time.Second, func() { l.fail(ErrClosed) })
 		s.out.end()
 		l.writer.Wait()
+		// Not paho's Disconnect, which closes at once: whoever connects with this client id next would push out what the broker
+		// has not read yet, acknowledgements above all. The broker closes when it has.
+		if _, err := l.socket.Write(packet.AppendDisconnect(nil, packet.V311, nil)); err == nil {
+			<-l.lost
+		}
 		slow.Stop()
-		l.paho.Disconnect(100)
 	}
 	l.fail(ErrClosed)
 	_ = l.socket.Close()

@@ -1,0 +1,239 @@
+package sdk_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/edgemq/edgemq/internal/testbroker"
+	"github.com/edgemq/edgemq/sdk"
+)
+
+func TestConsumerSurvivesCuts(t *testing.T) { // AT-27
+	for name, opts := range map[string][]sdk.ConsumerOption{"auto": nil, "manual": {sdk.WithManualAck()}} {
+		t.Run(name, func(t *testing.T) {
+			b := testbroker.Run(t, testbroker.Options{Set: []string{"session.window=64"}})
+			const n = 5000
+			sendTo(t, dial(t, b.Addr, "p").Producer(), "T", numbers("", n)...)
+			p := newProxy(t, b.Addr)
+			q := attach(t, dial(t, p.Addr, "c"), "Q", []string{"T"}, opts...)
+			var unsettled []*sdk.Delivery
+			for i := range n {
+				d, err := q.Poll(patience(t))
+				if err != nil || d == nil {
+					t.Fatalf("after %d messages: %v, %v", i, d, err)
+				}
+				if string(d.Body()) != fmt.Sprint(i) {
+					t.Fatalf("got %s, want %d", d.Body(), i)
+				}
+				if i%1000 == 500 {
+					p.Cut()
+				}
+				if len(opts) == 0 {
+					continue
+				}
+				if unsettled = append(unsettled, d); len(unsettled) == 20 { // settled late and backwards
+					for _, d := range slices.Backward(unsettled) {
+						if err := d.Ack(); err != nil {
+							t.Fatal(err)
+						}
+					}
+					unsettled = nil
+				}
+			}
+			if d, err := q.Poll(patience(t)); d != nil || err != nil {
+				t.Fatalf("at the end: %v, %v", d, err)
+			}
+			if p.Connections() < 5 {
+				t.Fatalf("only %d connections", p.Connections())
+			}
+			_ = q.Close()
+			again := attach(t, dial(t, b.Addr, "c2"), "Q", nil)
+			if got := bodies(poll(t, again)); got != nil {
+				t.Fatalf("%d messages came again after they were acknowledged: %q…", len(got), got[0])
+			}
+		})
+	}
+}
+
+func TestPollWaitsForSlowNetworks(t *testing.T) { // AT-19
+	b := testbroker.Run(t, testbroker.Options{})
+	sendTo(t, dial(t, b.Addr, "p").Producer(), "T", numbers("", 300)...)
+	p := newProxy(t, b.Addr)
+	c := dial(t, p.Addr, "c")
+	p.Delay(300 * time.Millisecond)
+	if got := bodies(poll(t, attach(t, c, "Q", []string{"T"}))); !slices.Equal(got, numbers("", 300)) {
+		t.Fatalf("%d messages before nil", len(got))
+	}
+}
+
+func TestUnsettledComesAgainToTheNext(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{})
+	c := dial(t, b.Addr, "c")
+	sendTo(t, c.Producer(), "queue:Q", numbers("", 10)...)
+	q := attach(t, c, "Q", nil, sdk.WithManualAck())
+	ds := poll(t, q)
+	for i, d := range ds {
+		if i%2 == 0 {
+			if err := d.Ack(); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Ack(); err == nil {
+				t.Fatal("settled twice")
+			}
+		}
+	}
+	_ = q.Close()
+	next := c.PullConsumer()
+	eventually(t, "the queue is free", func() bool { return next.AttachQueue(patience(t), "Q") == nil })
+	if got := bodies(poll(t, next)); !slices.Equal(got, []string{"1", "3", "5", "7", "9"}) {
+		t.Fatalf("the next consumer got %q", got)
+	}
+}
+
+func TestNackComesAgain(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{})
+	c := dial(t, b.Addr, "c")
+	sendTo(t, c.Producer(), "queue:Q", "a", "b")
+	q := attach(t, c, "Q", nil, sdk.WithManualAck())
+	d, err := q.PollWait(patience(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Nack(50*time.Millisecond, "not today"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"b", "a"} {
+		d, err := q.PollWait(patience(t))
+		if err != nil || string(d.Body()) != want {
+			t.Fatalf("got %v %v, want %s", d, err, want)
+		}
+		if err := d.Ack(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestPauseAndResume(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{Set: []string{"session.window=64"}})
+	c := dial(t, b.Addr, "c")
+	sendTo(t, c.Producer(), "queue:Q", numbers("", 1000)...)
+	q := attach(t, c, "Q", nil)
+	q.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if d, err := q.Poll(ctx); d != nil || err == nil {
+		t.Fatalf("while paused: %v, %v", d, err)
+	}
+	if n := q.Buffered(); n > 65 {
+		t.Fatalf("%d messages are buffered, the window is 64", n)
+	}
+	q.Resume()
+	if got := bodies(poll(t, q)); !slices.Equal(got, numbers("", 1000)) {
+		t.Fatalf("got %d messages", len(got))
+	}
+}
+
+// The broker is killed again and again under clients that go on: AT-31, AT-39.
+func TestKillsWhileSendingAndReading(t *testing.T) {
+	b := testbroker.Start(t, testbroker.Options{})
+	const producers, kills = 4, 6
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	quick := sdk.WithBackoff(5*time.Millisecond, 50*time.Millisecond)
+	var wg sync.WaitGroup
+	counts := make([]int, producers)
+	for k := range producers {
+		p := dial(t, b.Addr, fmt.Sprint("p", k), quick).Producer()
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				if _, err := p.SendAsync(patience(t), sdk.NewMessage(fmt.Sprint("T/", n%3), fmt.Appendf(nil, "%d %d", k, n))); err != nil {
+					t.Errorf("producer %d: %v", k, err)
+					return
+				}
+				counts[k] = n + 1
+				if n%200 == 199 {
+					if err := p.Flush(patience(t)); err != nil {
+						t.Errorf("producer %d: %v", k, err)
+						return
+					}
+				}
+			}
+			if err := p.Flush(patience(t)); err != nil {
+				t.Errorf("producer %d: %v", k, err)
+			}
+		})
+	}
+	q := attach(t, dial(t, b.Addr, "c", quick), "Q", []string{"T/+"})
+	next := map[string]int{} // by producer and topic
+	total := 0
+	read := func(d *sdk.Delivery) {
+		var k, n int
+		if _, err := fmt.Sscanf(string(d.Body()), "%d %d", &k, &n); err != nil {
+			t.Error(err)
+			return
+		}
+		key := fmt.Sprint(k, d.Topic())
+		want, ok := next[key]
+		if !ok {
+			want = n % 3
+		}
+		if n != want {
+			t.Errorf("producer %d, %s: %d where %d is next", k, d.Topic(), n, want)
+		}
+		next[key] = n + 3
+		total++
+	}
+	for range kills {
+		for end := time.Now().Add(time.Duration(rand.IntN(400)) * time.Millisecond); time.Now().Before(end) && !t.Failed(); {
+			wait, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			if d, err := q.PollWait(wait); err == nil {
+				read(d)
+			}
+			cancel()
+		}
+		b.Kill()
+		b.Restart()
+	}
+	stop()
+	wg.Wait()
+	for _, d := range poll(t, q) {
+		read(d)
+	}
+	sent := 0
+	for _, n := range counts {
+		sent += n
+	}
+	if total != sent {
+		t.Fatalf("%d messages came, %d were sent", total, sent)
+	}
+	t.Logf("%d messages, %d kills", total, kills)
+}
+
+func TestBlackHoleIsNoticed(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{})
+	p := newProxy(t, b.Addr)
+	states := make(chan sdk.State, 64)
+	c := dial(t, p.Addr, "p", sdk.WithKeepAlive(time.Second), sdk.WithStateFunc(func(s sdk.State) { states <- s }))
+	if s := <-states; !s.Connected {
+		t.Fatalf("first state %+v", s)
+	}
+	p.Hole(true)
+	result := make(chan error, 1)
+	go func() {
+		_, err := c.Producer().Send(patience(t), sdk.NewMessage("T", []byte("x")))
+		result <- err
+	}()
+	if s := <-states; s.Connected || s.Err == nil || s.Pending != 1 {
+		t.Fatalf("state %+v", s)
+	}
+	p.Hole(false)
+	p.Cut()
+	if err := <-result; err != nil {
+		t.Fatal(err)
+	}
+}
