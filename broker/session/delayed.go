@@ -11,7 +11,8 @@ import (
 	"github.com/edgemq/edgemq/store/record"
 )
 
-// delayBatch is how many messages are published at once when they are due.
+// delayBatch is how many messages are published at once when they are due, of at most appendBytes together (or one that
+// is larger): an append must fit a commit group.
 const delayBatch = 256
 
 // delayed publishes messages later. They wait in the state, sorted by when they are due, and take no memory here but
@@ -128,7 +129,7 @@ func (d *delayed) publish() error {
 				bad = fmt.Errorf("delayed message: key %x: %w", k, errDamaged)
 				return false
 			}
-			if due := int64(binary.BigEndian.Uint64(k)); due > now || len(b.msgs) >= delayBatch {
+			if due := int64(binary.BigEndian.Uint64(k)); due > now || len(b.msgs) >= delayBatch || b.bytes >= appendBytes {
 				next = due
 				return false
 			}
@@ -171,6 +172,7 @@ type dueBatch struct {
 	msgs   []store.Message
 	muts   []store.Mutation
 	retain []retain
+	bytes  int
 }
 
 func (b *dueBatch) add(m *Manager, k, v []byte) error {
@@ -196,6 +198,7 @@ func (b *dueBatch) add(m *Manager, k, v []byte) error {
 		return err
 	}
 	b.msgs = append(b.msgs, msg)
+	b.bytes += len(v)
 	b.muts = append(b.muts, record.Delete(record.BucketDelayed, append([]byte(nil), k...)))
 	if msg.Flags.Has(record.FlagRetain) && !queue {
 		r := newRetain(name, &msg)

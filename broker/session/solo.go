@@ -39,8 +39,8 @@ func (s *Session) subscribeSolo(flt topic.Filter, sub subscription, start *topic
 			return "", err
 		}
 	}
-	sub.Replay = start != nil
-	sub.Retained = start == nil && (sub.RetainHandling == 0 || sub.RetainHandling == 1 && !existed)
+	sub.Replay = sub.Replay || start != nil
+	sub.Retained = !sub.Replay && (sub.RetainHandling == 0 || sub.RetainHandling == 1 && !existed)
 	s.enroll(f, sub, flt, sub.Replay)
 	if sub.Retained {
 		s.stopRetained(sub.Filter, c)
@@ -118,7 +118,7 @@ func (m *Manager) position(start *topic.Start) (from uint64, note string) {
 	return from, ""
 }
 
-// exclusives knows who holds the exclusive subscriptions. Its owner's lock order does not matter: it is a leaf.
+// exclusives knows who holds the exclusive subscriptions. Its lock is a leaf.
 type exclusives struct {
 	mu      sync.Mutex
 	holders map[string]string // filter → client

@@ -29,11 +29,6 @@ func codeOf(err error) byte {
 	return packet.CodeUnspecified
 }
 
-// errUnsupported refuses a kind of filter or topic that has a meaning which is not built.
-func errUnsupported(what string) error {
-	return &topic.Error{Code: packet.CodeFilterInvalid, Msg: what + " is not supported yet"}
-}
-
 // change collects what a SUBSCRIBE or UNSUBSCRIBE changes in the state.
 type change struct {
 	muts  []store.Mutation
