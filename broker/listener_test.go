@@ -133,7 +133,7 @@ func (f *failing) Handshake(raw net.Conn, by time.Time) (net.Conn, error) {
 func TestAcceptGoesOn(t *testing.T) {
 	f := &failing{}
 	f.panics.Store(2)
-	b, _ := run(t, Options{Listeners: []Listener{{Name: "a", Address: "127.0.0.1:0", MaxConnections: 3}}}, func(b *Broker) {
+	b, _ := run(t, Options{Listeners: []Listener{{Name: "a", Address: "127.0.0.1:0"}}}, func(b *Broker) {
 		f.acceptor = b.listeners[0].net
 		b.listeners[0].net = f
 	})
@@ -145,9 +145,15 @@ func TestAcceptGoesOn(t *testing.T) {
 	for range 6 {
 		c := dial(t, "tcp", b.Addr("a"))
 		mustConnect(t, c, "x") // each takes over from the one before
+		_ = c.Close()
 	}
 	if n := f.accepts.Load(); n < 8 {
 		t.Errorf("%d accepts", n)
+	}
+	for deadline := time.Now().Add(patience); b.listeners[0].open.Load() != 0; <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are counted", b.listeners[0].open.Load())
+		}
 	}
 }
 

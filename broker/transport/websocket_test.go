@@ -132,19 +132,6 @@ func (c *wsClient) full(b []byte) {
 	}
 }
 
-// expectClose reads the close frame with the given code, and the end.
-func (c *wsClient) expectClose(code websocket.StatusCode) {
-	c.t.Helper()
-	first, payload := c.read()
-	if first != fin|closeFrame || len(payload) < 2 || websocket.StatusCode(binary.BigEndian.Uint16([]byte(payload))) != code {
-		c.t.Fatalf("got frame %x %q, want a close with %d", first, payload, code)
-	}
-	c.send(frame(fin|closeFrame, payload))
-	if _, err := c.in.ReadByte(); err != io.EOF {
-		c.t.Errorf("after the close: %v", err)
-	}
-}
-
 func TestUpgrade(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
