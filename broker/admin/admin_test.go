@@ -12,6 +12,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -413,6 +414,15 @@ func TestMetrics(t *testing.T) {
 	} {
 		if got, ok := values[name]; !ok || got != want {
 			t.Errorf("%s is %g (%v), want %g", name, got, ok, want)
+		}
+	}
+	docs, err := os.ReadFile("../../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range seen {
+		if !bytes.Contains(docs, []byte("| `"+name+"` |")) {
+			t.Errorf("%s is not in docs/OPERATIONS.md", name)
 		}
 	}
 	if !strings.Contains(text, `version="a \"quoted\" \\ version"`) {
