@@ -1,3 +1,5 @@
+//go:build unix
+
 package store
 
 import (
@@ -210,4 +212,30 @@ func BenchmarkRecover(b *testing.B) {
 	if err := s.Close(); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// BenchmarkOneShotClients has clients that come once, publish one message and are never seen again.
+func BenchmarkOneShotClients(b *testing.B) {
+	o := Options{Dir: b.TempDir()}
+	r := start(b, o)
+	topic := r.topic("t")
+	msgs := batchMessages(topic, 0, 1, 128)
+	used := cpu()
+	b.ResetTimer()
+	for i := range b.N {
+		id, err := r.ClientID(fmt.Sprint("mosq-", i, "-and-some-more"), false)
+		if err != nil {
+			b.Fatal(err)
+		}
+		msgs[0].Client = id
+		if err := r.Append(msgs, nil, true, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	r.checkpointAll()
+	b.StopTimer()
+	runtime.GC()
+	b.ReportMetric(float64((cpu()-used).Nanoseconds())/float64(b.N), "cpu-ns/client")
+	b.ReportMetric(rss(), "rss-MiB")
+	b.ReportMetric(float64(r.state.Stats().FileBytes)/float64(b.N), "state-B/client")
 }

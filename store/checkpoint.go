@@ -15,8 +15,11 @@ import (
 // the next fsync would report success.
 var errUnsynced = errors.New("sync before checkpoint")
 
-// maxPending bounds the keys and values that state holds in memory until a checkpoint.
-const maxPending = 16 << 20
+// maxPending bounds the memory of what state holds until a checkpoint, at pendingKey bytes a key beside the key and its value.
+const (
+	maxPending = 16 << 20
+	pendingKey = 160
+)
 
 // checkpointDue says whether the journal has grown or aged enough.
 func (s *Store) checkpointDue() bool {
@@ -28,7 +31,7 @@ func (s *Store) checkpointDue() bool {
 		return true
 	default:
 	}
-	if s.state.Stats().PendingBytes > maxPending {
+	if st := s.state.Stats(); st.PendingBytes+pendingKey*int64(st.Pending) > maxPending {
 		return true
 	}
 	if s.journalBytes() == 0 && len(s.flusher.dirty) == 0 {
