@@ -130,6 +130,15 @@ func (r *Raw) Next() []byte {
 	return frame
 }
 
+// TryNext returns the next frame, or an error when the connection has ended or nothing comes.
+func (r *Raw) TryNext() ([]byte, error) { return r.read(Patience) }
+
+// TryNextWithin is TryNext with less patience.
+func (r *Raw) TryNextWithin(d time.Duration) ([]byte, error) { return r.read(d) }
+
+// Version is the protocol version the client speaks.
+func (r *Raw) Version() packet.Version { return r.v }
+
 // Expect returns the next frame, which must be of type t.
 func (r *Raw) Expect(t packet.Type) []byte {
 	r.t.Helper()
