@@ -163,7 +163,7 @@ func (f *flusher) sync() error {
 func (f *flusher) sealOld(now time.Time) {
 	ages := f.s.ages()
 	for key, a := range f.own {
-		if f.s.mustSeal(&a.meta, ages, now) {
+		if a.sealSoon.Load() || f.s.mustSeal(&a.meta, ages, now) {
 			f.s.table.update(a.seg, func(m *segment.Meta) { m.Sealed = true })
 			f.dirty[a.id] = a
 			delete(f.own, key)

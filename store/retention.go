@@ -72,11 +72,14 @@ func (s *Store) expired(now time.Time) (victims []*seg, unsaved bool) {
 	}
 	ages := s.ages()
 	all, bytes := s.table.snapshot() // a copy, since MaxAge is not ours: no lock is held while it runs
-	var sealed []segState
+	var sealed, open []segState
 	for _, g := range all {
 		switch {
 		case !g.meta.Sealed:
 			unsaved = unsaved || s.mustSeal(&g.meta, ages, now)
+			if g.meta.Records > 0 && g.meta.Last < protect {
+				open = append(open, g)
+			}
 		case g.meta.Last < protect:
 			sealed = append(sealed, g)
 		}
@@ -94,6 +97,18 @@ func (s *Store) expired(now time.Time) (victims []*seg, unsaved bool) {
 			continue
 		}
 		victims = append(victims, g.seg)
+	}
+	if s.opt.RetainBytes > 0 && bytes > s.opt.RetainBytes {
+		// Many clients can have much in segments that are still open: those who were silent longest are to be sealed.
+		slices.SortFunc(open, func(a, b segState) int { return cmp.Compare(a.meta.Last, b.meta.Last) })
+		for _, g := range open {
+			if bytes <= s.opt.RetainBytes {
+				break
+			}
+			bytes -= g.meta.Bytes
+			g.sealSoon.Store(true)
+			unsaved = true
+		}
 	}
 	return victims, unsaved
 }
@@ -144,9 +159,6 @@ func (s *Store) ages() func(topics []uint32) time.Duration {
 // sealed can be deleted. So records live up to an eighth longer than their limit.
 func (s *Store) mustSeal(m *segment.Meta, ages func(topics []uint32) time.Duration, now time.Time) bool {
 	age := ages(m.Topics) / 8
-	if s.opt.RetainBytes > 0 && (age == 0 || age > time.Hour) {
-		age = time.Hour // or clients that fell silent would keep what nothing can delete
-	}
 	return age > 0 && m.Records > 0 && now.UnixMicro()-m.FirstTime >= age.Microseconds()
 }
 

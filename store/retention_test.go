@@ -93,6 +93,20 @@ func TestRetentionByBytes(t *testing.T) {
 	}
 }
 
+// Much in many open segments is not out of reach: who was silent longest loses first.
+func TestRetentionByBytesOfOpenSegments(t *testing.T) {
+	r, c := aged(t, func(o *Options) { o.RetainBytes, o.SegmentBytes = 100<<10, 1<<20 })
+	for i := range 40 {
+		fillAged(r, c, "a", fmt.Sprint("c", i), 10)
+	}
+	r.await("bytes to fall", func() bool { return r.Stats().SegmentBytes <= 100<<10 })
+	var recs []Record
+	r.await("First to follow", func() bool { recs = r.read(1); return recs[0].Offset == r.First() })
+	if n := len(recs); n < 80 || n > 100 || recs[n-1].Offset != 400 {
+		t.Errorf("%d records left, from %d to %d", n, recs[0].Offset, recs[n-1].Offset)
+	}
+}
+
 func TestRetentionByTopic(t *testing.T) {
 	r, c := aged(t, func(o *Options) {
 		o.RetainAge = time.Hour

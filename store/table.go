@@ -24,6 +24,7 @@ type seg struct {
 	id, client uint32
 	bytes      atomic.Int64 // what a reader may read: written in full, though perhaps not synced
 	meta       segment.Meta // changed by the flusher under table.mu
+	sealSoon   atomic.Bool  // retention needs it sealed
 	saved      bool         // the checkpoint knows it as sealed: no recovery writes to it again. Under table.mu
 }
 
