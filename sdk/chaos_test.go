@@ -237,3 +237,40 @@ func TestBlackHoleIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestSeekAndLag(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{Set: []string{"admin.listen=127.0.0.1:0"}})
+	c := dial(t, b.Addr, "c", sdk.WithAdmin("http://"+b.AdminAddr(), ""))
+	want := numbers("", 100)
+	sendTo(t, c.Producer(), "queue:Q", want...)
+	q := attach(t, c, "Q", nil)
+	ctx := patience(t)
+	first := poll(t, q)
+	eventually(t, "the lag is 0", func() bool { n, err := q.Lag(ctx); return err == nil && n == 0 })
+	for _, c := range []struct {
+		to   sdk.Start
+		want []string
+	}{
+		{sdk.FromEarliest(), want},
+		{sdk.FromOffset(first[90].Offset()), want[90:]},
+		{sdk.FromAgo(time.Hour), want},
+		{sdk.FromTime(time.Now().Add(time.Minute)), nil},
+		{sdk.FromEarliest(), want},
+		{sdk.FromLatest(), nil},
+	} {
+		if err := q.Seek(ctx, c.to); err != nil {
+			t.Fatal(err)
+		}
+		if got := bodies(poll(t, q)); !slices.Equal(got, c.want) {
+			t.Fatalf("from %v: %d messages, want %d", c.to, len(got), len(c.want))
+		}
+	}
+	sendTo(t, c.Producer(), "queue:Q", "last")
+	d, err := q.PollWait(ctx)
+	if err != nil || string(d.Body()) != "last" {
+		t.Fatal(d, err)
+	}
+	if n, err := q.Lag(ctx); err != nil || n != 1 {
+		t.Fatalf("lag %d, %v", n, err)
+	}
+}

@@ -3,6 +3,7 @@ package sdk
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ type Client struct {
 	ids      map[string]bool          // client ids of consumers' connections
 	closed   bool
 	requests requests
+	http     http.Client // of the admin API
 }
 
 type closer interface{ Close() error }
@@ -36,6 +38,7 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 
 func dialSettings(ctx context.Context, o *settings) (*Client, error) {
 	c := &Client{o: o, subs: map[string]*Subscription{}, children: map[closer]struct{}{}, ids: map[string]bool{}}
+	c.http.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment}
 	c.session = &session{o: o, id: o.clientID, receive: c.receive, ready: c.ready}
 	if err := startSession(ctx, c.session); err != nil {
 		return nil, err
@@ -71,6 +74,7 @@ func (c *Client) Close() error {
 		errs = append(errs, ch.Close())
 	}
 	c.session.close()
+	c.http.CloseIdleConnections()
 	c.mu.Lock()
 	subs := c.subs
 	c.subs = map[string]*Subscription{}

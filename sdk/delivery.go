@@ -17,6 +17,7 @@ type Delivery struct {
 	offset  uint64
 	receipt *receipt
 	owner   settler // nil: the receipt is all there is to settle
+	epoch   int     // of the owner
 	settled atomic.Bool
 	before  []*Delivery // of the same batch, settled with it
 }

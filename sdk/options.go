@@ -33,6 +33,7 @@ type settings struct {
 	window         int
 	windowBytes    int
 	admin          string
+	adminToken     string
 	logger         *slog.Logger
 	observer       Observer
 	onState        func(State)
@@ -111,9 +112,10 @@ func WithWindow(messages, bytes int) Option {
 	return func(s *settings) { s.window, s.windowBytes = min(max(messages, 1), 32000), max(bytes, 1) }
 }
 
-// WithAdmin sets the address of the broker's admin API (http://host:port), which seeking and asking for the lag need.
-func WithAdmin(address string) Option {
-	return func(s *settings) { s.admin = strings.TrimSuffix(address, "/") }
+// WithAdmin sets the address of the broker's admin API (http://host:port), which seeking and asking for the lag need,
+// and its token, if it has one.
+func WithAdmin(address, token string) Option {
+	return func(s *settings) { s.admin, s.adminToken = strings.TrimSuffix(address, "/"), token }
 }
 
 // WithLogger sets where the client logs to; default nowhere.

@@ -57,6 +57,7 @@ type PullConsumer struct {
 	queue    string
 	topics   []string
 	link     *link // whose deliveries count
+	epoch    int   // changed by Seek
 	markers  int   // $caught-up yet to come on it
 	err      error // why there is no link, if that is not the network
 	closed   bool
@@ -434,7 +435,7 @@ func (p *PullConsumer) take(i item) *Delivery {
 		}
 		p.open[d.offset] = d
 	}
-	d.receipt, d.owner = r, p
+	d.receipt, d.owner, d.epoch = r, p, p.epoch
 	return d
 }
 
@@ -442,7 +443,7 @@ func (p *PullConsumer) take(i item) *Delivery {
 func (p *PullConsumer) held(d *Delivery) (link context.Context, ours bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r := d.receipt; r.link == p.link && p.link != nil { // perhaps by way of having come again
+	if r := d.receipt; r.link == p.link && p.link != nil && d.epoch == p.epoch { // perhaps by way of having come again
 		return r.link.ctx, true
 	}
 	if p.open[d.offset] == d {
@@ -454,6 +455,10 @@ func (p *PullConsumer) held(d *Delivery) (link context.Context, ours bool) {
 // ack settles a message.
 func (p *PullConsumer) ack(d *Delivery) error {
 	p.mu.Lock()
+	if d.epoch != p.epoch {
+		p.mu.Unlock()
+		return ErrStale
+	}
 	if d.offset != 0 {
 		delete(p.open, d.offset)
 		p.history.add(d.offset)
@@ -477,6 +482,10 @@ func (p *PullConsumer) ack(d *Delivery) error {
 // nack refuses a message: with a publish, which says why, and with the acknowledgement that MQTT wants for each packet id.
 func (p *PullConsumer) nack(d *Delivery, delay time.Duration, reason string) error {
 	p.mu.Lock()
+	if d.epoch != p.epoch {
+		p.mu.Unlock()
+		return ErrStale
+	}
 	if d.offset != 0 {
 		delete(p.open, d.offset)
 	}
