@@ -21,6 +21,7 @@ const takeItems = 256
 // outbox is a writer's scratch.
 type outbox struct {
 	items []feed.Item
+	as    served // of the membership they come from
 	ids   []uint16
 	dups  []bool
 	skip  []bool   // nothing is sent for the item
@@ -129,7 +130,7 @@ func (s *Session) register(l *Link, m *membership, w *outbox) bool {
 	if s.link != l {
 		return false
 	}
-	w.ids, w.dups, w.skip, w.muts = w.ids[:0], w.dups[:0], w.skip[:0], w.muts[:0]
+	w.ids, w.dups, w.skip, w.muts, w.as = w.ids[:0], w.dups[:0], w.skip[:0], w.muts[:0], m.served
 	for i := range w.items {
 		it := &w.items[i]
 		var id uint16
@@ -238,8 +239,8 @@ func (s *Session) encode(l *Link, m *membership, w *outbox, i int, buf []byte) [
 		Props:           it.Props,
 		Payload:         it.Payload,
 	}
-	if m.alone {
-		o.SubscriptionIDs, o.Retain = m.ids, m.rap && it.Flags.Has(record.FlagRetain)
+	if w.as.alone {
+		o.SubscriptionIDs, o.Retain = w.as.ids, w.as.rap && it.Flags.Has(record.FlagRetain)
 	}
 	if l.Version == packet.V5 || m.envelope {
 		o.Envelope = m.envelope

@@ -59,7 +59,7 @@ type Manager struct {
 	links   links
 	writers sync.WaitGroup
 
-	due atomic.Int64 // when expire has something to do, ns since 1970
+	due atomic.Int64 // when expire has something to do, ns since 1970; written with mu held
 
 	messagesIn, messagesOut                              [3]atomic.Int64 // by QoS
 	payloadIn, payloadOut, bytesIn, bytesOut             atomic.Int64
@@ -130,6 +130,11 @@ func (m *Manager) excluded(name string) bool {
 	return false
 }
 
+// transient tells whether a message is for live subscribers only.
+func (m *Manager) transient(qos byte, excluded bool) bool {
+	return excluded || qos == 0 && !m.opt.StoreQoS0
+}
+
 // expiryOf returns the session expiry interval that a CONNECT asks for, within our limit.
 func (m *Manager) expiryOf(c *packet.Connect) uint32 {
 	if c.Version == packet.V5 {
@@ -184,7 +189,12 @@ func (m *Manager) Attach(l *Link) (present bool, err error) {
 		if err := m.hub.Save(muts, nil); err != nil {
 			s.link, s.will = nil, nil
 			l.session.Store(nil)
-			m.end(s)
+			if !present {
+				m.end(s)
+			} else { // the disk is full, perhaps: what the client left behind waits for it as before
+				s.offline = time.Now()
+				m.dueAt(s.nextEvent(s.offline))
+			}
 			return false, fmt.Errorf("save session: %w", err)
 		}
 	}
@@ -216,6 +226,9 @@ func (s *Session) resume() error {
 		switch {
 		case flt.Kind == topic.QueueAttach:
 			f, err := s.m.queues.Use(flt.Queue)
+			if errors.Is(err, feed.ErrNoQueue) {
+				continue // deleted since; the client, which cannot know, must not be kept out for it
+			}
 			if err != nil {
 				return err
 			}
@@ -390,19 +403,16 @@ func (m *Manager) expire(now time.Time) {
 		}
 		s.mu.Unlock()
 	}
-	m.due.CompareAndSwap(m.due.Load(), next.UnixNano())
+	m.due.Store(next.UnixNano())
 }
 
 // nextExpiry is when expire has something to do.
 func (m *Manager) nextExpiry() time.Time { return time.Unix(0, m.due.Load()) }
 
-// dueAt sees to it that expire runs at a time, if not before.
+// dueAt sees to it that expire runs at a time, if not before; mu is held. The zero time is never.
 func (m *Manager) dueAt(at time.Time) {
-	for {
-		old := m.due.Load()
-		if at.UnixNano() >= old || m.due.CompareAndSwap(old, at.UnixNano()) {
-			return
-		}
+	if !at.IsZero() && at.UnixNano() < m.due.Load() {
+		m.due.Store(at.UnixNano())
 	}
 }
 

@@ -1,8 +1,6 @@
 package session
 
 import (
-	"errors"
-	"strconv"
 	"sync"
 	"time"
 
@@ -47,28 +45,7 @@ type ingest struct {
 	batch   *batch
 }
 
-// batch is the answer to the publishes of one append. It is a store.Completion.
-type batch struct {
-	link *Link
-	acks []byte   // the answers, encoded, in the order of the packets they answer [MQTT-4.6.0-2]
-	n    int32    // of them
-	ends int32    // of the publishes that are over with their answer
-	ids  []uint16 // QoS 2 publishes that are new
-	err  error    // why they were refused before they got to the store
-	// firsts are the messages whose @MessageId is new.
-	firsts []placed
-}
-
-// placed is a message's place in a batch.
-type placed struct {
-	*first
-	i int
-}
-
-var (
-	ingests = sync.Pool{New: func() any { return &ingest{} }}
-	batches = sync.Pool{New: func() any { return &batch{} }}
-)
+var ingests = sync.Pool{New: func() any { return &ingest{} }}
 
 // Publish takes one PUBLISH; what it points to must stay as it is until Flush. An error is the end of the connection:
 // a *packet.Error with the code to give.
@@ -120,6 +97,7 @@ func (l *Link) Publish(p *packet.Publish) error {
 		return l.refuseOne(p, &topicRef{code: packet.CodeQuotaExceeded, reason: "the queue is full"})
 	}
 	if ref.delayed {
+		l.unlocate()
 		mut, due := l.m.delayed.put(ref, &msg)
 		if in.muts = append(in.muts, mut); in.due == 0 || due < in.due {
 			in.due = due
@@ -154,7 +132,7 @@ func (l *Link) message(p *packet.Publish, ref *topicRef) store.Message {
 		msg.Flags |= record.FlagExpiry
 		msg.Expiry = p.Expiry
 	}
-	if ref.transient || p.QoS == 0 && !l.m.opt.StoreQoS0 {
+	if l.m.transient(p.QoS, ref.transient) {
 		msg.Flags |= record.FlagTransient
 	} else if p.QoS > 0 {
 		l.in.durable = true
@@ -194,23 +172,6 @@ func (l *Link) duplicate(p *packet.Publish, msg *store.Message) bool {
 	}
 	_ = l.accept(p) // never fails
 	return true
-}
-
-// unplace takes back what duplicate noted of a message that is refused after all.
-func (l *Link) unplace(msg *store.Message) {
-	b := l.in.batch
-	if n := len(b.firsts); n > 0 && b.firsts[n-1].i == len(l.in.msgs) {
-		l.m.dedup.forget(msg.Client, b.firsts[n-1].first)
-		b.firsts = b.firsts[:n-1]
-	}
-}
-
-// appendPubackAt appends a successful v5 PUBACK that says where the message is.
-func appendPubackAt(dst []byte, id uint16, offset uint64) []byte {
-	var num [20]byte
-	props := appendUser(nil, wire.Offset, strconv.AppendUint(num[:0], offset, 10))
-	dst = append(dst, byte(packet.TypePuback)<<4, byte(4+len(props)), byte(id>>8), byte(id), packet.CodeSuccess, byte(len(props)))
-	return append(dst, props...)
 }
 
 // accept notes the answer to a publish that is stored.
@@ -280,6 +241,7 @@ func (l *Link) Release(a *packet.Ack) {
 		b.ends++
 	}
 	if ok && s.durable {
+		b.freed = append(b.freed, freed{a.PacketID, on})
 		in.durable = true
 		in.muts = append(in.muts, record.Delete(record.BucketInflight, receivedKey(s.id, a.PacketID)))
 	}
@@ -409,7 +371,7 @@ func (l *Link) Flush() {
 	}
 	if len(in.msgs) > 0 || len(in.muts) > 0 || done != nil {
 		if err := l.m.retained.append(l.m.log, in.msgs, in.muts, in.retain, in.durable, done); err != nil {
-			l.refuse(b, err)
+			l.refuse(b, pubrels(in.muts), err)
 			done = b
 		} else if in.due != 0 {
 			l.m.delayed.note(in.due)
@@ -426,97 +388,4 @@ func (l *Link) Flush() {
 	if cap(in.msgs) <= 4096 && cap(in.props) <= 1<<20 {
 		ingests.Put(in)
 	}
-}
-
-// refuse answers a batch that the store did not take. The answers to earlier publishes come first, so if there are any on
-// their way, this one goes through the store as well. [MQTT-4.6.0-2]
-func (l *Link) refuse(b *batch, err error) {
-	if l.unanswered.Load() > b.n {
-		b.err = err
-		if l.m.log.Append(nil, nil, false, b) == nil {
-			return
-		}
-	}
-	b.Committed(0, err)
-}
-
-// Committed implements store.Completion: the publishes are on disk, or never will be.
-func (b *batch) Committed(base uint64, err error) {
-	l := b.link
-	if b.err != nil {
-		err = b.err
-	}
-	if err != nil {
-		b.forget()
-	} else {
-		for _, f := range b.firsts {
-			f.offset.Store(base + uint64(f.i))
-		}
-	}
-	switch {
-	case b.n == 0 && err != nil:
-		l.m.lost.Add(1)
-	case b.n == 0:
-	case err == nil:
-		l.answer(b.acks, b.n, b.ends)
-	case l.Version == packet.V5:
-		l.answer(refuseAll(b.acks, codeOf(err), l.Reason(err.Error(), 0)), b.n, b.ends+int32(len(b.ids)))
-		if !errors.Is(err, store.ErrFull) {
-			l.Kick(codeOf(err), err.Error())
-		}
-	default: // 3.1.1 has no negative acknowledgement: not acknowledged, and the connection ends
-		l.unanswered.Add(-b.n)
-		l.Kick(0, err.Error())
-	}
-	b.free()
-}
-
-// forget takes the ids of QoS 2 publishes back that were not stored.
-func (b *batch) forget() {
-	for _, f := range b.firsts {
-		b.link.m.dedup.forget(b.link.client, f.first)
-	}
-	s := b.link.session.Load()
-	if s == nil || len(b.ids) == 0 {
-		return
-	}
-	s.rxMu.Lock()
-	defer s.rxMu.Unlock()
-	for _, id := range b.ids {
-		delete(s.received, id)
-	}
-}
-
-func (b *batch) free() {
-	clear(b.firsts)
-	b.firsts = b.firsts[:0]
-	b.link, b.acks, b.ids, b.n, b.ends, b.err = nil, b.acks[:0], b.ids[:0], 0, 0, nil
-	if cap(b.acks) <= 1<<16 {
-		batches.Put(b)
-	}
-}
-
-// answer queues n answers, with which ends publishes are over.
-func (l *Link) answer(acks []byte, n, ends int32) {
-	l.quota.Add(-ends) // first: the client may publish as soon as it reads them
-	l.unanswered.Add(-n)
-	l.Send(acks)
-}
-
-// refuseAll turns successful v5 acknowledgements into refusals and leaves those that were refusals already.
-func refuseAll(acks []byte, code byte, reason string) []byte {
-	var out []byte
-	for len(acks) >= 4 {
-		size := 2 + int(acks[1])
-		if acks[1]&0x80 != 0 { // a two-byte length: a refusal with a long reason
-			size = 3 + int(acks[1]&0x7F) + int(acks[2])<<7
-		}
-		if size == 4 {
-			out = packet.AppendAck(out, packet.V5, packet.Type(acks[0]>>4), uint16(acks[2])<<8|uint16(acks[3]), code, reason)
-		} else {
-			out = append(out, acks[:size]...)
-		}
-		acks = acks[size:]
-	}
-	return out
 }

@@ -66,10 +66,19 @@ func (r *retainer) append(log *store.Store, msgs []store.Message, muts []store.M
 	return nil
 }
 
+// set notes a retained message and when it expires, if it does; mu is held.
 func (r *retainer) set(name string, expires int64) {
 	r.names.Set(name, expires)
-	if expires > 0 {
-		heap.Push(&r.due, expiry{expires, name})
+	if expires == 0 {
+		return
+	}
+	heap.Push(&r.due, expiry{expires, name})
+	if len(r.due) > 2*r.names.Len()+1024 { // most are of messages that were replaced
+		r.due = slices.DeleteFunc(r.due, func(e expiry) bool {
+			at, ok := r.names.Get(e.name)
+			return !ok || at != e.at
+		})
+		heap.Init(&r.due)
 	}
 }
 
@@ -88,7 +97,7 @@ func (r *retainer) match(filter, after string) []string {
 	return names
 }
 
-// Len returns how many retained messages there are.
+// len returns how many retained messages there are.
 func (r *retainer) len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

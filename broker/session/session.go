@@ -85,10 +85,15 @@ type membership struct {
 	// A queue's member that is told when it has caught up: up to which offset that is, 0 once it has been told, and where.
 	mark  uint64
 	topic string // $queue/<name>
-	// One subscription of a feed with many members is this member's alone, and so are its identifier and options.
+	served
+}
+
+// served is whose subscription deliveries are made for: one of a feed with many members is the member's alone, and so are
+// its identifier and options. A SUBSCRIBE changes it with Session.mu held.
+type served struct {
 	alone bool
 	ids   []uint32
-	rap   bool
+	rap   bool // retain as published
 }
 
 // ID returns the client id.
@@ -164,7 +169,7 @@ func (s *Session) join(f *feed.Feed, sub *subscription, flt topic.Filter, stamps
 
 // serve notes whose subscription the membership serves.
 func (m *membership) serve(sub subscription) {
-	m.filter, m.alone, m.ids, m.rap = sub.Filter, true, nil, sub.RetainAsPublished
+	m.filter, m.served = sub.Filter, served{alone: true, rap: sub.RetainAsPublished}
 	if sub.ID != 0 {
 		m.ids = []uint32{sub.ID}
 	}

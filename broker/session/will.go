@@ -113,6 +113,9 @@ func (m *Manager) publishWill(client string, durable bool, w *will) error {
 		return err
 	}
 	msg := store.Message{Topic: t, Client: id, Flags: w.flags, Expiry: w.expiry, Props: w.props, Payload: w.body}
+	if m.transient(w.flags.QoS(), m.excluded(w.topic)) {
+		msg.Flags |= record.FlagTransient
+	}
 	muts := []store.Mutation{record.Delete(record.BucketWills, []byte(client))}
 	var rs []retain
 	if _, queue := topic.QueueOf(w.topic); w.flags.Has(record.FlagRetain) && !queue { // [MQTT-3.1.2-14] [MQTT-3.1.2-15]

@@ -1,0 +1,83 @@
+package broker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/edgemq/edgemq/broker"
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/internal/testbroker"
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/vfs/vfstest"
+)
+
+// A full disk refuses publishes and nothing else: a PUBREL that comes with them is carried out, so that its packet id is not
+// taken, after a restart, for that of a message stored before. [MQTT-4.3.3-10]
+func TestPubrelWhileDiskIsFull(t *testing.T) {
+	disk := vfstest.NewDisk(vfstest.Never)
+	t.Cleanup(func() { _ = disk.Close() })
+	const minFree = 1 << 20
+	run := func() (addr string, b *broker.Broker, stop func()) {
+		b, err := broker.Open(broker.Options{
+			Listeners:   []broker.Listener{{Name: "test", Type: "tcp", Address: "127.0.0.1:0"}},
+			SysInterval: -1,
+			Store:       store.Options{Dir: "data", FS: disk, JournalFileBytes: 1 << 20, MinFree: minFree},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- b.Run(ctx) }()
+		return b.Addrs()[0], b, func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	publish := func(id uint16, payload string) []byte {
+		return packet.AppendPublish(nil, packet.V5, &packet.Outgoing{QoS: 2, PacketID: id, Topic: "t", Payload: []byte(payload)})
+	}
+	pubrel := func(id uint16) []byte { return packet.AppendAck(nil, packet.V5, packet.TypePubrel, id, 0, "") }
+	hello := &packet.Connect{ClientID: "c", HasSessionExpiry: true, SessionExpiry: 600}
+
+	addr, b, stop := run()
+	c := testbroker.ConnectRaw(t, addr, packet.V5, hello)
+	c.Send(publish(1, "first"))
+	c.ExpectAck(packet.TypePubrec, 1)
+	disk.SetCapacity(disk.Used() + minFree/2)
+	for deadline := time.Now().Add(testbroker.Patience); !b.Store().Stats().Full; <-time.After(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the store does not notice that the disk is full")
+		}
+	}
+	c.Send(append(append(pubrel(1), publish(2, "refused")...), publish(2, "refused again")...))
+	if code := c.ExpectAck(packet.TypePubcomp, 1); code != 0 {
+		t.Errorf("PUBCOMP %#x", code)
+	}
+	for range 2 {
+		if code := c.ExpectAck(packet.TypePubrec, 2); code != packet.CodeQuotaExceeded {
+			t.Errorf("PUBREC %#x", code)
+		}
+	}
+	c.Close()
+	disk.SetCapacity(1 << 40)
+	stop()
+
+	addr, b, stop = run()
+	defer stop()
+	c = testbroker.ConnectRaw(t, addr, packet.V5, hello)
+	next := b.Store().Next()
+	c.Send(publish(1, "second"))
+	if code := c.ExpectAck(packet.TypePubrec, 1); code != 0 {
+		t.Errorf("PUBREC %#x", code)
+	}
+	if got := b.Store().Next(); got != next+1 {
+		t.Errorf("%d messages stored, want 1", got-next)
+	}
+}
