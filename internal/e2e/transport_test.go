@@ -123,7 +123,9 @@ func TestTransportsShareSessions(t *testing.T) {
 		}
 		var all []client.Client
 		for _, name := range transportNames {
-			all = append(all, tr.dial(t, name, clean(v)))
+			c := tr.dial(t, name, clean(v))
+			subscribe(t, c, "stop") // the connection stands on both sides
+			all = append(all, c)
 		}
 		tr.Stop()
 		for i, c := range all {
