@@ -97,12 +97,16 @@ func TestShareOnlineMembersFirst(t *testing.T) {
 // What a member leaves unacknowledged at QoS 1 goes to the others, in order, however it leaves.
 func TestShareHandsOver(t *testing.T) {
 	for name, quit := range map[string]func(t *testing.T, addr string, c *testbroker.Raw){
-		"network":     func(_ *testing.T, _ string, c *testbroker.Raw) { c.Close() },
-		"unsubscribe": func(_ *testing.T, _ string, c *testbroker.Raw) { c.Send(packet.AppendUnsubscribe(nil, packet.V5, &packet.Unsubscribe{PacketID: 99, Filters: []string{"$share/g/t"}})) },
+		"network": func(_ *testing.T, _ string, c *testbroker.Raw) { c.Close() },
+		"unsubscribe": func(_ *testing.T, _ string, c *testbroker.Raw) {
+			c.Send(packet.AppendUnsubscribe(nil, packet.V5, &packet.Unsubscribe{PacketID: 99, Filters: []string{"$share/g/t"}}))
+		},
 		"disconnect": func(_ *testing.T, _ string, c *testbroker.Raw) {
 			c.Send(packet.AppendDisconnect(nil, packet.V5, &packet.Disconnect{}))
 		},
-		"session ends": func(t *testing.T, addr string, c *testbroker.Raw) { testbroker.ConnectRaw(t, addr, packet.V5, clean("first")) },
+		"session ends": func(t *testing.T, addr string, c *testbroker.Raw) {
+			testbroker.ConnectRaw(t, addr, packet.V5, clean("first"))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := testbroker.Run(t, testbroker.Options{})

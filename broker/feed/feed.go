@@ -275,6 +275,22 @@ func (f *Feed) Unsubscribe(filter string) bool {
 	return true
 }
 
+// Orphans settles what the member was sent and no filter wants any more, and returns the sequence numbers: to finish that is up to
+// the session. [MQTT-3.10.4-3]
+func (f *Feed) Orphans() (seqs []uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for seq := f.win.head; seq < f.win.tail; seq++ {
+		if s := f.win.at(seq); s.state == sent && f.target(s.Topic).at(s.Offset, f.local(s.Client)) == nil {
+			seqs = append(seqs, seq)
+			f.settle(s)
+		}
+	}
+	f.win.trim()
+	f.touch()
+	return seqs
+}
+
 // index puts the filters into the Hub's index; Hub.mu and f.mu are held.
 func (f *Feed) index() {
 	f.indexed = true

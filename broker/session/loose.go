@@ -13,7 +13,11 @@ import (
 )
 
 // What a member of a shared subscription was sent at QoS 2 is its own to the end, whether it leaves or loses its connection: the
-// group has settled it, and the session finishes it without the group's feed. [MQTT-4.8.2-4] [MQTT-4.8.2-5]
+// group has settled it, and the session finishes it without the group's feed. [MQTT-4.8.2-4] [MQTT-4.8.2-5] The same goes for
+// what was on its way when the client unsubscribed. [MQTT-3.10.4-3]
+
+// apartKey stands for the feed of deliveries whose subscription is no more.
+const apartKey = "x/"
 
 // apart is the source of such deliveries: nothing more comes from it.
 type apart struct{}
@@ -29,11 +33,46 @@ func (m *Manager) loose(key string) *membership {
 	return &membership{source: apart{}, key: key, f: m.shares.Find(key)}
 }
 
-// resumeLoose goes on with the deliveries of shared subscriptions that earlier connections left unfinished; mu is held. [MQTT-4.4.0-1]
+// orphans takes what is on its way and no subscription wants any more from the session's feed; mu is held.
+func (s *Session) orphans(c *change) {
+	seqs := s.own.Orphans()
+	if len(seqs) == 0 {
+		return
+	}
+	m := &membership{source: apart{}, key: apartKey, f: s.own}
+	for i := range s.flights.slots {
+		fl := &s.flights.slots[i]
+		if fl.id == 0 || fl.m == nil || fl.m.f != s.own || fl.m.key == apartKey || !slices.Contains(seqs, fl.seq) {
+			continue
+		}
+		if fl.m = m; s.durable && fl.stage != sentQoS1 {
+			c.muts = append(c.muts, s.saveFlight(m.key, fl))
+		}
+	}
+	if s.durable {
+		c.muts = append(c.muts, s.saveUnacked())
+	}
+}
+
+// saveUnacked is resends.mutation for a session that is connected: with what is apart.
+func (s *Session) saveUnacked() store.Mutation {
+	var all resends
+	for k, to := range s.resend.byKey {
+		all.add(k, to)
+	}
+	for _, fl := range s.flights.slots {
+		if fl.id != 0 && fl.m != nil && fl.m.key == apartKey {
+			all.add(flightKey{apartKey, fl.offset}, resend{fl.id, fl.stage})
+		}
+	}
+	return all.mutation(s.id)
+}
+
+// resumeLoose goes on with the deliveries apart that earlier connections left unfinished; mu is held. [MQTT-4.4.0-1]
 func (s *Session) resumeLoose(l *Link) {
 	var keys []flightKey
 	for k, to := range s.resend.byKey {
-		if to.stage != sentQoS1 && strings.HasPrefix(k.feed, feed.SharePrefix) {
+		if k.feed == apartKey || to.stage != sentQoS1 && strings.HasPrefix(k.feed, feed.SharePrefix) {
 			keys = append(keys, k)
 		}
 	}
@@ -44,13 +83,15 @@ func (s *Session) resumeLoose(l *Link) {
 		to, _, _ := s.resend.take(k)
 		m := members[k.feed]
 		if m == nil {
-			m = s.m.loose(k.feed)
+			if m = s.m.loose(k.feed); k.feed == apartKey {
+				m.f = s.own
+			}
 			members[k.feed] = m
 		}
 		fl := flight{id: to.id, stage: to.stage, m: m, offset: k.offset}
 		sent := to.stage == released
 		if !sent {
-			fl.size, sent = s.sendAgain(l, k, to.id)
+			fl.size, sent = s.sendAgain(l, k, to)
 		}
 		switch {
 		case !sent || !s.flights.place(fl):
@@ -68,14 +109,17 @@ func (s *Session) resumeLoose(l *Link) {
 
 // sendAgain appends the PUBLISH of a record to what is sent first, and reports false if there is nothing to send: retention has
 // deleted the record, or the client takes no packet as large.
-func (s *Session) sendAgain(l *Link, k flightKey, id uint16) (size int, ok bool) {
+func (s *Session) sendAgain(l *Link, k flightKey, to resend) (size int, ok bool) {
 	recs, _, err := s.m.log.NewReader().Read(nil, k.offset, store.Limits{MaxRecords: 1, MaxScan: 1}, func(uint64, uint32) bool { return true })
 	if err != nil || len(recs) == 0 || recs[0].Offset != k.offset {
 		s.m.logger.Warn("a message that was being sent is gone", "client", s.id, "offset", k.offset, "err", err)
 		return 0, false
 	}
 	r := &recs[0]
-	o := packet.Outgoing{Dup: true, QoS: 2, PacketID: id, Topic: s.m.log.TopicName(r.Topic), Props: r.Props, Payload: r.Payload}
+	o := packet.Outgoing{Dup: true, QoS: 1, PacketID: to.id, Topic: s.m.log.TopicName(r.Topic), Props: r.Props, Payload: r.Payload}
+	if to.stage == sentQoS2 {
+		o.QoS = 2
+	}
 	for filter, f := range s.shares {
 		if sub := s.subs[filter]; f.ID() == k.feed {
 			if o.Retain = sub.RetainAsPublished && r.Flags.Has(record.FlagRetain); sub.ID != 0 {

@@ -209,6 +209,7 @@ func (s *Session) unsubscribe(filter string, c *change) byte {
 	default:
 		s.stopRetained(filter, c)
 		s.own.Unsubscribe(filter)
+		s.orphans(c)
 	}
 	return packet.CodeSuccess
 }
