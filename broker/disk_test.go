@@ -204,12 +204,12 @@ func TestStopWhileTheDiskIsFull(t *testing.T) {
 	c := testbroker.ConnectRaw(t, b.addr, packet.V5, keeper("c"))
 	d.SetCapacity(d.Used())
 	// Subscriptions are still taken, as far as the journal goes.
-	long := strings.Repeat("x", 30_000)
+	long := strings.Repeat("x", 8000)
 	for i := 0; ; i++ {
 		if i > 1000 {
 			t.Fatal("the journal does not fill up")
 		}
-		c.Send(packet.AppendSubscribe(nil, packet.V5, &packet.Subscribe{PacketID: c.NextID(), Filters: []packet.Subscription{{Filter: fmt.Sprint(i%4, long)}}}))
+		c.Send(packet.AppendSubscribe(nil, packet.V5, &packet.Subscribe{PacketID: c.NextID(), Filters: []packet.Subscription{{Filter: fmt.Sprint(i%4) + long}}}))
 		frame, err := c.TryNextWithin(500 * time.Millisecond)
 		if err != nil {
 			break
