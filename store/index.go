@@ -24,6 +24,12 @@ const indexEvery = time.Second
 // urgent, and publishers want the processor.
 const indexRest = 4
 
+// While more than busy records a second are committed the index waits, unless it is maxIndexLag blocks behind.
+const (
+	busy        = 100_000
+	maxIndexLag = 32
+)
+
 // maxIndexCache bounds the memory of directories.
 const maxIndexCache = 16 << 20
 
@@ -80,20 +86,22 @@ func (s *Store) indexLoop(ctx context.Context) {
 	tick := time.NewTicker(indexEvery)
 	defer tick.Stop()
 	ready, warned := false, false
-	for {
-		var err error
-		if !ready {
-			err = x.list()
-			ready = err == nil
-		}
-		if err == nil {
-			err = x.catchUp(ctx)
-		}
-		if err != nil && ctx.Err() == nil && !warned {
-			warned = true
-			s.log.Warn("indexing failed, trying again; queries take longer meanwhile", "err", err)
-		} else if err == nil {
-			warned = false
+	for records := s.count.records.Load(); ; {
+		before := records
+		records = s.count.records.Load()
+		if records-before < uint64(busy*indexEvery/time.Second) || s.checkpointedNext.Load()-x.until.Load() > maxIndexLag*x.size {
+			var err error
+			if !ready {
+				err = x.list()
+				ready = err == nil
+			}
+			if err == nil {
+				err = x.catchUp(ctx)
+			}
+			if err != nil && ctx.Err() == nil && !warned {
+				s.log.Warn("indexing failed, trying again; queries take longer meanwhile", "err", err)
+			}
+			warned = err != nil
 		}
 		select {
 		case <-ctx.Done():

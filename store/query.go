@@ -13,6 +13,8 @@ const (
 	// sparse is what part of a block's records must be wanted at most for the index to be used: above, reading the
 	// ledger from end to end is quicker.
 	sparse = 16
+	// apart is from which distance on records are read one by one.
+	apart = 64
 	// sparseChunk is how many records are looked up at once.
 	sparseChunk = 256
 	// blockScan is what a block costs of Limits.MaxScan, whatever is in it.
@@ -33,6 +35,8 @@ func (q *read) readSparse(c *chunk, until uint64) (bool, error) {
 		q.scan = end
 		return false, nil
 	}
+	q.direct = len(offs) < int(end-q.next)/apart
+	defer func() { q.direct = false }()
 	for len(offs) > 0 && !q.satisfied {
 		n := min(len(offs), sparseChunk, q.left.MaxScan)
 		if n == 0 {

@@ -44,6 +44,7 @@ type read struct {
 	topics    func(topic uint32) bool
 	flags     record.Flags
 	scan      uint64 // the index is of no use below
+	direct    bool   // what is read lies far apart: whole blocks would be for one record each
 	satisfied bool   // a limit is reached
 }
 
@@ -288,7 +289,7 @@ func (q *read) load(c *chunk, b []byte, p *pick) (bool, error) {
 		c.segs[slot] = g
 	}
 	var err error
-	if len(b) >= directRead {
+	if len(b) >= directRead || q.direct {
 		_, err = q.s.readSegment(g, b, int64(p.Pos)) // through the cache it would push out all else
 	} else {
 		err = q.copyBlocks(c, g, b, p.Pos)
