@@ -188,6 +188,10 @@ func (s *Session) member(filter string) *membership {
 // leave ends all memberships; mu is held.
 func (s *Session) leave() {
 	for _, m := range s.members {
+		if sub, ok := s.subs[m.filter]; ok && m.retained != nil {
+			sub.After, _ = m.retained.progress()
+			s.subs[m.filter] = sub
+		}
 		m.Leave()
 	}
 	s.members = nil
