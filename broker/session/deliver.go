@@ -27,6 +27,7 @@ type outbox struct {
 	skip  []bool   // nothing is sent for the item
 	void  []uint64 // items that go to nobody
 	muts  []store.Mutation
+	ended *feed.Feed // whose cursor must be saved with muts, as they end deliveries of it; nil for none
 	props []byte
 	now   int64
 	holds uint64 // Link.holds when the round began
@@ -130,7 +131,7 @@ func (s *Session) register(l *Link, m *membership, w *outbox) bool {
 	if s.link != l {
 		return false
 	}
-	w.ids, w.dups, w.skip, w.muts, w.as = w.ids[:0], w.dups[:0], w.skip[:0], w.muts[:0], m.served
+	w.ids, w.dups, w.skip, w.muts, w.as, w.ended = w.ids[:0], w.dups[:0], w.skip[:0], w.muts[:0], m.served, nil
 	for i := range w.items {
 		it := &w.items[i]
 		var id uint16
@@ -139,6 +140,13 @@ func (s *Session) register(l *Link, m *membership, w *outbox) bool {
 			id, dup, skip = s.file(m, it, w)
 		}
 		w.ids, w.dups, w.skip = append(w.ids, id), append(w.dups, dup || it.Dup && it.QoS > 0), append(w.skip, skip)
+	}
+	if len(w.void) > 0 {
+		// Settled while nobody else has the session, and saved with what ends the deliveries: a place in front of a
+		// delivery that is over would have its message sent once more.
+		m.Settle(w.void...)
+		w.void = w.void[:0]
+		w.ended, w.muts = m.f, s.retainedProgress(w.muts)
 	}
 	return true
 }
@@ -206,7 +214,7 @@ func (s *Session) hold(l *Link, w *outbox, buf []byte, at int) []byte {
 	h := &held{l: l, out: bytes.Clone(buf[at:]), release: true}
 	l.holds.Add(1)
 	l.holding.Store(true)
-	if err := s.m.hub.Save(w.muts, h); err != nil {
+	if err := s.m.hub.Save(w.muts, h, w.ended); err != nil {
 		h.Committed(0, err)
 	}
 	return buf[:at]
