@@ -183,7 +183,9 @@ func TestIndexDamaged(t *testing.T) {
 		case 1:
 			b = b[:rnd.IntN(len(b))]
 		case 2:
-			b, err = os.ReadFile(files[(i+1)%len(files)])
+			if b, err = os.ReadFile(files[(i+1)%len(files)]); err != nil {
+				t.Fatal(err)
+			}
 		case 3:
 			if err = os.Remove(file); err != nil {
 				t.Fatal(err)

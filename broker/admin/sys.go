@@ -185,8 +185,14 @@ func (y *Sys) collect(p Parts, now time.Time) map[string]string {
 	set("heap/current", mem.HeapAlloc)
 	y.queues(p.Queues, set)
 	y.load(now, set, []counter{
-		{"messages/received", in}, {"messages/sent", sent}, {"publish/received", in}, {"publish/sent", sent}, {"publish/dropped", dropped},
-		{"bytes/received", se.BytesIn}, {"bytes/sent", se.BytesOut}, {"connections", se.Connects},
+		{"messages/received", in},
+		{"messages/sent", sent},
+		{"publish/received", in},
+		{"publish/sent", sent},
+		{"publish/dropped", dropped},
+		{"bytes/received", se.BytesIn},
+		{"bytes/sent", se.BytesOut},
+		{"connections", se.Connects},
 	})
 	return out
 }

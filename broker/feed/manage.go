@@ -168,7 +168,7 @@ type view struct {
 	f       *Feed
 	from    uint64
 	settled map[uint64]struct{} // in the window, above from
-	w       *walker
+	known   map[uint32]bool     // of which topics anything is wanted
 }
 
 // look prepares to read what is not settled in a queue.
@@ -179,7 +179,7 @@ func (f *Feed) look() *view {
 	if len(f.extra) > 0 {
 		at = min(at, f.extra[0])
 	}
-	v := &view{f: f, from: at, settled: map[uint64]struct{}{}}
+	v := &view{f: f, from: at, settled: map[uint64]struct{}{}, known: map[uint32]bool{}}
 	for seq := f.win.head; seq < f.win.tail; seq++ {
 		if s := f.win.at(seq); s.state == settled {
 			v.settled[s.Offset] = struct{}{}
@@ -202,6 +202,16 @@ func (v *view) wants(off uint64, topicID uint32) bool {
 
 // read returns unsettled records from an offset on.
 func (v *view) read(from uint64, lim store.Limits) (recs []store.Record, next uint64, err error) {
+	lim.Topics = func(topicID uint32) bool {
+		ok, seen := v.known[topicID]
+		if !seen {
+			v.f.mu.Lock()
+			ok = v.f.target(topicID) != nil
+			v.f.mu.Unlock()
+			v.known[topicID] = ok
+		}
+		return ok
+	}
 	return v.f.hub.log.NewReader().Read(nil, from, lim, func(off uint64, topicID uint32) bool {
 		v.f.mu.Lock()
 		defer v.f.mu.Unlock()
@@ -227,49 +237,10 @@ func (q *Queues) Peek(name string, n int) ([]store.Record, error) {
 	return recs, nil
 }
 
-// Depth returns how many messages of a queue are not settled. It walks the ledger from the cursor on.
+// Depth returns how many messages of a queue are not settled.
 func (q *Queues) Depth(name string) (int64, error) {
-	f, err := q.Find(name)
-	if err != nil {
-		return 0, err
-	}
-	v := f.look()
-	n := int64(0)
-	r := q.hub.log.NewReader()
-	known := map[uint32]bool{}
-	f.mu.Lock()
-	simple := len(f.past) == 0 && len(f.extra) == 0
-	f.mu.Unlock()
-	for from, end := v.from, q.hub.log.Committed(); from < end; {
-		_, next, err := r.Read(nil, from, store.Limits{MaxScan: 1 << 20}, func(off uint64, topicID uint32) bool {
-			ok := false
-			if simple { // by topic alone, but for what is settled out of turn
-				var seen bool
-				if ok, seen = known[topicID]; !seen {
-					f.mu.Lock()
-					ok = f.target(topicID) != nil
-					f.mu.Unlock()
-					known[topicID] = ok
-				}
-				if _, done := v.settled[off]; done {
-					ok = false
-				}
-			} else {
-				f.mu.Lock()
-				ok = v.wants(off, topicID)
-				f.mu.Unlock()
-			}
-			if ok && off < end {
-				n++
-			}
-			return false // counted; its bytes are of no interest
-		})
-		if err != nil {
-			return 0, err
-		}
-		from = next
-	}
-	return n, nil
+	b, err := q.Backlog(name)
+	return b.Messages, err
 }
 
 // Move takes up to n messages from the head of a queue and puts them at the end of another, each in one append: a crash

@@ -9,6 +9,7 @@ import (
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/internal/wire"
 	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
 )
 
 // dedup knows the @MessageIds that each publisher used lately, and where their messages are: a second publish with
@@ -124,7 +125,7 @@ func (d *dedup) rebuild(ctx context.Context, m *Manager) {
 	var recs []store.Record
 	for end := m.log.Committed(); from < end && ctx.Err() == nil; {
 		var err error
-		recs, from, err = r.Read(recs[:0], from, store.Limits{MaxRecords: 4096, MaxBytes: 4 << 20}, func(uint64, uint32) bool { return true })
+		recs, from, err = r.Read(recs[:0], from, store.Limits{MaxRecords: 4096, MaxBytes: 4 << 20, Flags: record.FlagKeyed}, func(uint64, uint32) bool { return true })
 		if err != nil {
 			m.logger.Error("reading message ids back failed, duplicates may be stored", "err", err)
 			return
