@@ -54,6 +54,11 @@ func runOn(t *testing.T, d *vfstest.Disk, tweak func(*broker.Options)) *diskBrok
 	if tweak != nil {
 		tweak(&o)
 	}
+	return runWith(t, d, o)
+}
+
+func runWith(t *testing.T, d *vfstest.Disk, o broker.Options) *diskBroker {
+	t.Helper()
 	b := &diskBroker{t: t, disk: d, done: make(chan error, 1)}
 	var err error
 	if b.Broker, err = broker.Open(o); err != nil {

@@ -244,6 +244,18 @@ func (r *Raw) DeliveryWithin(d time.Duration) (Delivery, bool) {
 	return r.parse(frame), true
 }
 
+// Parse takes a PUBLISH apart.
+func (r *Raw) Parse(frame []byte) Delivery {
+	r.t.Helper()
+	return r.parse(frame)
+}
+
+// SendPublish sends a PUBLISH and does not wait for an answer.
+func (r *Raw) SendPublish(qos byte, id uint16, topic, payload string) {
+	r.t.Helper()
+	r.Send(packet.AppendPublish(nil, r.v, &packet.Outgoing{QoS: qos, PacketID: id, Topic: topic, Payload: []byte(payload)}))
+}
+
 func (r *Raw) parse(frame []byte) Delivery {
 	r.t.Helper()
 	var d Delivery
