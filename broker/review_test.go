@@ -80,3 +80,42 @@ func TestManyLargeDelayedMessages(t *testing.T) {
 		}
 	}
 }
+
+// Deleting a queue disconnects its consumers. Who goes on publishing to it, on the same connection, has it created anew.
+func TestQueueDeletedUnderItsClients(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{})
+	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "pub", Clean: true})
+	sub := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "sub", Clean: true})
+	sub.Subscribe("$queue/q", 1)
+	pub.Publish("$queue/q", "1")
+	sub.Ack(sub.Delivery())
+	must(t, b.Queues().Delete("q"))
+	if d, err := packet.ParseDisconnect(packet.V5, sub.Expect(packet.TypeDisconnect)); err != nil || d.Code != 0x98 {
+		t.Errorf("DISCONNECT %#x, %v", d.Code, err)
+	}
+	if code := pub.Publish("$queue/q", "2"); code != 0 {
+		t.Fatalf("PUBACK %#x", code)
+	}
+	if _, err := b.Queues().Info("q"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A queue that comes into being after somebody tried to publish to it is found at the next try.
+func TestQueueCreatedAfterARefusal(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{Set: []string{"queue.auto_create=false"}})
+	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "pub", Clean: true})
+	if code := pub.Publish("$queue/q", "1"); code == 0 {
+		t.Fatal("accepted")
+	}
+	if _, err := b.Queues().Create("q"); err != nil {
+		t.Fatal(err)
+	}
+	if code := pub.Publish("$queue/q", "2"); code != 0 {
+		t.Fatalf("PUBACK %#x", code)
+	}
+	must(t, b.Queues().Delete("q"))
+	if code := pub.Publish("$queue/q", "3"); code == 0 {
+		t.Fatal("accepted for a queue that was deleted")
+	}
+}

@@ -125,6 +125,7 @@ type Feed struct {
 	dirty   bool            // queued for the cursor saver
 	closed  bool
 	overrun bool // Overrun was called
+	ended   atomic.Bool
 	stats   Stats
 
 	counted counted
@@ -153,6 +154,9 @@ type Stats struct {
 
 // ID is the name under which the feed's cursor is kept.
 func (f *Feed) ID() string { return f.id }
+
+// Ended tells whether the feed was closed. It costs nothing to ask.
+func (f *Feed) Ended() bool { return f.ended.Load() }
 
 // Stats returns the feed's counters.
 func (f *Feed) Stats() Stats {

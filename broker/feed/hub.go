@@ -360,9 +360,13 @@ func (f *Feed) Close() {
 	defer f.mu.Unlock()
 	f.unindex()
 	f.closed, f.live = true, false
+	f.ended.Store(true)
 	f.epoch++
 	for _, m := range f.members {
 		m.gone = true
+		if c, ok := m.w.(notified); ok && f.queues != nil {
+			c.Orphaned()
+		}
 	}
 	f.members = nil
 	f.win.clear()

@@ -121,10 +121,11 @@ func (f *Feed) reset(to uint64) {
 	for _, m := range f.members {
 		m.sent = 0
 	}
-	for _, flt := range f.filters {
-		flt.From = min(flt.From, to)
+	for _, flt := range f.filters { // walks and routes may be reading the old ones
+		moved := *flt
+		moved.From = min(flt.From, to)
+		f.setFilter(moved)
 	}
-	f.gen++
 	f.epoch++
 	f.pos = to
 	f.live = len(f.members) > 0 && to >= h.pos.Load()
@@ -135,32 +136,34 @@ func (f *Feed) reset(to uint64) {
 
 // Purge skips everything that waits in a queue, and returns how many messages that were. What is with consumers stays with them.
 func (q *Queues) Purge(name string) (int64, error) {
-	n, err := q.Depth(name)
+	b, err := q.Backlog(name)
 	if err != nil {
 		return 0, err
 	}
-	return n, q.Reset(name, Now)
+	return b.Messages, q.Reset(name, Now)
 }
 
-// Delete ends a queue: its bindings, its cursor, its consumers' memberships. Its direct messages stay in the log until
+// Delete ends a queue: its bindings, its cursor, its consumers' connections. Its direct messages stay in the log until
 // retention takes them, and a queue that is created under the name again begins with them unless it is purged.
 func (q *Queues) Delete(name string) error {
-	q.mu.Lock()
-	f, ok := q.byName[name]
-	delete(q.byName, name)
-	q.mu.Unlock()
-	if !ok {
-		return fmt.Errorf("%w: %q", ErrNoQueue, name)
-	}
-	muts := []store.Mutation{
-		record.Delete(record.BucketQueues, []byte(name)),
-		record.Delete(record.BucketCursors, CursorKey(f.id)),
-	}
-	for _, flt := range f.Filters() {
-		muts = append(muts, record.Delete(record.BucketBindings, bindingKey(f, flt.Filter)))
-	}
-	f.Close()
-	return q.commit(func(done store.Completion) error { return q.hub.Save(muts, done) })
+	return q.commit(func(done store.Completion) error {
+		q.mu.Lock()
+		defer q.mu.Unlock() // until it is in the log, or a queue created meanwhile would go with it after a restart
+		f, ok := q.byName[name]
+		if !ok {
+			return fmt.Errorf("%w: %q", ErrNoQueue, name)
+		}
+		delete(q.byName, name)
+		muts := []store.Mutation{
+			record.Delete(record.BucketQueues, []byte(name)),
+			record.Delete(record.BucketCursors, CursorKey(f.id)),
+		}
+		for _, flt := range f.Filters() {
+			muts = append(muts, record.Delete(record.BucketBindings, bindingKey(f, flt.Filter)))
+		}
+		f.Close()
+		return q.hub.Save(muts, done)
+	})
 }
 
 // view is what a look at a queue needs of it.
@@ -244,7 +247,8 @@ func (q *Queues) Depth(name string) (int64, error) {
 }
 
 // Move takes up to n messages from the head of a queue and puts them at the end of another, each in one append: a crash
-// neither loses nor doubles any. Messages that consumers have are not touched.
+// neither loses nor doubles any. It does so as a consumer of the queue: others that are attached keep what they have, and go on
+// getting the keys that are theirs.
 func (q *Queues) Move(from, to string, n int) (moved int, err error) {
 	if from == to {
 		return 0, errors.New("move: the queues are the same")
@@ -260,8 +264,6 @@ func (q *Queues) Move(from, to string, n int) (moved int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	v := f.look()
-	idle := v.from
 	end := q.hub.log.Committed()
 	w := make(wakes, 1)
 	m := f.Join(w, 2)
@@ -271,7 +273,7 @@ func (q *Queues) Move(from, to string, n int) (moved int, err error) {
 	for moved < n {
 		items := m.takeWhole(min(n-moved, 256))
 		if len(items) == 0 {
-			if idle = f.Examined(); idle >= end && !f.hasWaiting(m) {
+			if f.Examined() >= end && !f.hasWaiting(m) {
 				return moved, nil
 			}
 			select {
@@ -283,10 +285,11 @@ func (q *Queues) Move(from, to string, n int) (moved int, err error) {
 			}
 			continue
 		}
-		if err := f.moveItems(m, items, topicID); err != nil {
+		n, err := f.moveItems(m, items, topicID)
+		if err != nil {
 			return moved, err
 		}
-		moved += len(items)
+		moved += n
 		patience.Reset(moveWait)
 	}
 	return moved, nil
@@ -319,13 +322,16 @@ func (f *Feed) hasWaiting(m *Member) bool {
 	return m.todo.len() > 0
 }
 
+// moveBytes bounds what is moved at once, but for a message that is larger: an append must fit a commit group.
+const moveBytes = 1 << 20
+
 // takeWhole takes items whatever their QoS: none is settled by it.
 func (m *Member) takeWhole(n int) []Item {
 	f := m.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var items []Item
-	for len(items) < n && m.todo.len() > 0 {
+	for size := 0; len(items) < n && size < moveBytes && m.todo.len() > 0; {
 		seq := m.todo.pop()
 		if !f.win.has(seq) {
 			continue
@@ -342,34 +348,41 @@ func (m *Member) takeWhole(n int) []Item {
 			s.key.waiting--
 		}
 		items = append(items, s.Item)
+		size += len(s.Props) + len(s.Payload)
 	}
 	f.resume()
 	return items
 }
 
-// moveItems appends copies of items and settles the items with them.
-func (f *Feed) moveItems(m *Member, items []Item, topicID uint32) error {
+// moveItems appends copies of items, settles the items with them, and returns how many those are.
+func (f *Feed) moveItems(m *Member, items []Item, topicID uint32) (int, error) {
 	h := f.hub
 	h.saver.order.Lock()
 	defer h.saver.order.Unlock()
 	var msgs []store.Message
 	var seqs []uint64
+	f.mu.Lock()
 	for _, it := range items {
+		if !f.win.has(it.Seq) || f.win.at(it.Seq).state != sent || f.win.at(it.Seq).m != m {
+			continue // the queue was reset or deleted meanwhile
+		}
 		msgs = append(msgs, store.Message{
 			Topic: topicID, Client: it.Client, Flags: it.Flags &^ record.FlagRetain, Expiry: it.Expiry, Props: it.Props, Payload: it.Payload,
 		})
 		seqs = append(seqs, it.Seq)
 	}
-	f.mu.Lock()
 	mut := f.asIfSettled(seqs, sent)
 	f.mu.Unlock()
+	if len(msgs) == 0 {
+		return 0, nil
+	}
 	done := make(committed, 1)
 	if err := h.log.Append(msgs, []store.Mutation{mut}, true, done); err != nil {
-		return err
+		return 0, err
 	}
 	if err := <-done; err != nil {
-		return err
+		return 0, err
 	}
 	m.Settle(seqs...)
-	return nil
+	return len(msgs), nil
 }

@@ -74,6 +74,9 @@ func (m *Member) Leave() {
 	m.gone = true
 	f.members = slices.DeleteFunc(f.members, func(x *Member) bool { return x == m })
 	if len(f.members) == 0 {
+		if m.gap.Records > 0 {
+			f.gap.add(m.gap) // it was not told, so whoever comes next is
+		}
 		f.rest()
 		return
 	}

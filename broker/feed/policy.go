@@ -245,7 +245,10 @@ func (f *Feed) buryIn(topicID uint32) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, seq := range slots {
-		if s := f.win.at(seq); f.win.has(seq) && s.state == refused {
+		if !f.win.has(seq) {
+			continue // the queue was deleted meanwhile
+		}
+		if s := f.win.at(seq); s.state == refused {
 			f.settle(s)
 		}
 	}
@@ -294,8 +297,11 @@ func (f *Feed) deadLetter(s *slot, reason string, topicID uint32) store.Message 
 	return store.Message{Topic: topicID, Client: s.Client, Flags: flags.WithQoS(max(1, flags.QoS())), Props: props, Payload: s.Payload}
 }
 
-// stuck is implemented by a Waker that wants to know that its member keeps an item for too long.
-type stuck interface{ Stuck() }
+// notified is implemented by a Waker that wants to know what becomes of its member. The methods must not block or call back.
+type notified interface {
+	Stuck()    // it keeps an item for longer than the queue allows
+	Orphaned() // the queue was deleted
+}
 
 // checkAcks tells the members that keep an item for longer than the policy allows.
 func (f *Feed) checkAcks(now time.Time) {
@@ -312,8 +318,8 @@ func (f *Feed) checkAcks(now time.Time) {
 			continue
 		}
 		told = append(told, s.m)
-		if w, ok := s.m.w.(stuck); ok {
-			w.Stuck()
+		if c, ok := s.m.w.(notified); ok {
+			c.Stuck()
 		}
 	}
 }

@@ -106,6 +106,9 @@ func (l *Link) Stuck() {
 	l.Kick(packet.CodeQuotaExceeded, "a message was not acknowledged within the queue's ack_timeout")
 }
 
+// Orphaned ends the connection of a queue's consumer when the queue is deleted.
+func (l *Link) Orphaned() { l.Kick(codeAdministrative, "the queue was deleted") }
+
 // Cause returns why we ended the connection, "" if we did not.
 func (l *Link) Cause() string {
 	l.mu.Lock()

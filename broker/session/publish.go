@@ -289,11 +289,16 @@ func (l *Link) resolve(p *packet.Publish) (*topicRef, error) {
 			if int(p.Alias) >= len(l.aliases) || l.aliases[p.Alias] == nil {
 				return nil, &packet.Error{Code: packet.CodeProtocol, Rule: "MQTT-3.3.2-8", Msg: "topic alias was never set"}
 			}
-			return l.aliases[p.Alias], nil
+			return l.current(l.aliases[p.Alias])
 		}
 	}
 	ref := l.topics[string(p.Topic)]
-	if ref == nil {
+	if ref != nil {
+		var err error
+		if ref, err = l.current(ref); err != nil {
+			return nil, err
+		}
+	} else {
 		var err error
 		if ref, err = l.lookup(p.Topic); err != nil {
 			return nil, err
@@ -308,6 +313,20 @@ func (l *Link) resolve(p *packet.Publish) (*topicRef, error) {
 			l.aliases = append(l.aliases, nil)
 		}
 		l.aliases[p.Alias] = ref
+	}
+	return ref, nil
+}
+
+// current brings what is known of a topic up to date: its queue may have been deleted, or created, since.
+func (l *Link) current(ref *topicRef) (*topicRef, error) {
+	if !ref.queue || ref.to != nil && !ref.to.Ended() {
+		return ref, nil
+	}
+	if l.useQueue(ref); ref.code == 0 && ref.id == 0 {
+		var err error
+		if ref.id, err = l.m.log.TopicID(ref.name); err != nil {
+			return nil, fatal(err)
+		}
 	}
 	return ref, nil
 }
@@ -329,20 +348,31 @@ func (l *Link) lookup(name []byte) (*topicRef, error) {
 	ref := &topicRef{
 		name: string(n.Topic), queue: n.Queue != nil, envelope: n.V5, delayed: n.Kind == topic.Delayed, delay: n.Delay,
 	}
-	switch {
-	case n.Kind == topic.QueueNack:
+	ref.transient = l.m.excluded(ref.name)
+	if n.Kind == topic.QueueNack {
 		ref.nack = string(n.Queue)
 		return ref, nil
-	case ref.queue:
-		if ref.to, err = l.m.queues.Use(string(n.Queue)); err != nil {
-			return &topicRef{code: codeOf(err), reason: err.Error()}, nil
+	}
+	if ref.queue {
+		if l.useQueue(ref); ref.code != 0 {
+			return ref, nil
 		}
 	}
 	if ref.id, err = l.m.log.TopicID(ref.name); err != nil {
 		return nil, fatal(err)
 	}
-	ref.transient = l.m.excluded(ref.name)
 	return ref, nil
+}
+
+// useQueue finds the queue that a topic is of, creates it if it may, or notes that there is none.
+func (l *Link) useQueue(ref *topicRef) {
+	name, _ := topic.QueueOf(ref.name)
+	f, err := l.m.queues.Use(name)
+	if err != nil {
+		ref.to, ref.code, ref.reason = nil, codeOf(err), err.Error()
+		return
+	}
+	ref.to, ref.code, ref.reason = f, 0, ""
 }
 
 // fatal is the error that ends a connection whose publish cannot be taken at all.
