@@ -41,6 +41,9 @@ func openOffline(o Options) (_ *Store, cp state.Checkpoint, err error) {
 			s.lock = lock
 		}
 	}
+	if err := s.stateMissing(); err != nil {
+		return nil, cp, err
+	}
 	if s.state, err = state.OpenReadOnly(o.FS, o.path("state.db")); err != nil {
 		return nil, cp, err
 	}

@@ -70,6 +70,7 @@ func TestVerify(t *testing.T) {
 		{"segment missing", "segments/00000001/*.seg", remove, 0},
 		{"ledger entry", "ledger/*.ldg", flip(segment.HeaderSize + 12*ledger.EntrySize + 7), segment.HeaderSize + 12*ledger.EntrySize},
 		{"ledger header", "ledger/*.ldg", flip(3), 0},
+		{"state missing", "state.db", remove, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := offline(t)

@@ -368,38 +368,3 @@ func (s *Store) readSegment(g *seg, p []byte, pos int64) (int, error) {
 	n, err := h.r.ReadAt(p[:min(int64(len(p)), valid)], pos)
 	return n, err
 }
-
-// damagedAt counts and logs a record that cannot be read, unless retention has taken it meanwhile.
-func (s *Store) damagedAt(offset uint64, e *ledger.Entry, err error) {
-	if offset < s.First() {
-		return
-	}
-	s.count.damaged.Add(1)
-	if !s.reported.first(offset) {
-		return
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		s.log.Error("segment is missing, its records are lost", "offset", offset, "client", s.ClientName(e.Client), "segment", e.Segment)
-		return
-	}
-	s.log.Error("record damaged, skipped", "offset", offset, "segment", e.Segment, "pos", e.Pos, "err", err)
-}
-
-// reported remembers which damage was logged, so that many readers of one bad record make one line.
-type reported struct {
-	mu   sync.Mutex
-	seen map[uint64]struct{}
-}
-
-func (d *reported) first(offset uint64) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, ok := d.seen[offset]; ok {
-		return false
-	}
-	if d.seen == nil || len(d.seen) >= 4096 {
-		d.seen = make(map[uint64]struct{})
-	}
-	d.seen[offset] = struct{}{}
-	return true
-}

@@ -82,9 +82,32 @@ func (s *Store) makeDirs() error {
 	}
 }
 
+// stateMissing returns an error if state.db is gone and other files are not: it comes before they do and its name is synced, so no
+// crash does this. Begun anew, the store would take what is there for leftovers.
+func (s *Store) stateMissing() error {
+	name := s.opt.path("state.db")
+	if _, err := s.fs.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		return nil // what else may be wrong is seen when it is opened
+	}
+	for _, dir := range []string{"journal", "segments", "ledger"} {
+		files, err := s.fs.ReadDir(s.opt.path(dir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if len(files) > 0 {
+			return &record.CorruptError{Path: name, Err: fmt.Errorf("it is missing, but %s is there: restore it from a copy, or move the directory away to begin anew",
+				s.opt.path(dir, files[0].Name()))}
+		}
+	}
+	return nil
+}
+
 func (s *Store) recover() (err error) {
 	o := &s.opt
 	start := time.Now()
+	if err := s.stateMissing(); err != nil {
+		return err
+	}
 	if s.state, err = state.Open(o.FS, o.path("state.db")); err != nil {
 		return err
 	}
