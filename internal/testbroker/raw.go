@@ -65,6 +65,25 @@ func (r *Raw) Connect(c *packet.Connect) *packet.Connack {
 // Close closes the socket, without a DISCONNECT.
 func (r *Raw) Close() { _ = r.conn.Close() }
 
+// For makes the client fail t from now on, the fuzz target's own.
+func (r *Raw) For(t testing.TB) *Raw {
+	r.t = t
+	return r
+}
+
+// CloseWrite says that nothing more will be sent.
+func (r *Raw) CloseWrite() {
+	if c, ok := r.conn.(*net.TCPConn); ok {
+		_ = c.CloseWrite()
+	}
+}
+
+// Drain reads whatever comes until the broker closes the connection.
+func (r *Raw) Drain() {
+	_ = r.conn.SetReadDeadline(time.Now().Add(Patience))
+	_, _ = io.Copy(io.Discard, r.conn)
+}
+
 // Send writes bytes.
 func (r *Raw) Send(b []byte) {
 	r.t.Helper()
