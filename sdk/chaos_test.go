@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -141,7 +143,11 @@ func TestPauseAndResume(t *testing.T) {
 // The broker is killed again and again under clients that go on: AT-31, AT-39.
 func TestKillsWhileSendingAndReading(t *testing.T) {
 	b := testbroker.Start(t, testbroker.Options{})
-	const producers, kills = 4, 6
+	const producers = 4
+	kills := 6
+	if n, err := strconv.Atoi(os.Getenv("SDK_TEST_KILLS")); err == nil {
+		kills = n
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	quick := sdk.WithBackoff(5*time.Millisecond, 50*time.Millisecond)
@@ -188,7 +194,10 @@ func TestKillsWhileSendingAndReading(t *testing.T) {
 		next[key] = n + 3
 		total++
 	}
-	for range kills {
+	for n := range kills {
+		if t.Failed() {
+			t.Fatalf("after %d kills", n)
+		}
 		for end := time.Now().Add(time.Duration(rand.IntN(400)) * time.Millisecond); time.Now().Before(end) && !t.Failed(); {
 			wait, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			if d, err := q.PollWait(wait); err == nil {

@@ -84,17 +84,16 @@ func (k *Cursors) Reset(ctx context.Context, topic string, partition int, offset
 
 func (k *Cursors) set(ctx context.Context, topic string, partition int, offset uint64, force bool) error {
 	k.mu.Lock()
-	at, known := k.topics[topic]
+	_, known := k.topics[topic]
 	k.mu.Unlock()
 	if !known {
-		var err error
-		if at, err = k.Load(ctx, topic, partition+1); err != nil {
+		if _, err := k.Load(ctx, topic, partition+1); err != nil {
 			return err
 		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock() // held while sending: positions must reach the broker in order
-	at = k.topics[topic]
+	at := k.topics[topic]
 	switch {
 	case partition < 0 || partition >= len(at):
 		return fmt.Errorf("%w: %d of %d", ErrPartition, partition, len(at))

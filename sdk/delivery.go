@@ -83,14 +83,20 @@ func (r *receipt) settle() {
 // open makes a Delivery of what came.
 func (d *delivery) open() (*Delivery, error) {
 	var p packet.Publish
-	offset, err := d.parse(&p)
-	if err != nil {
+	if err := packet.ParseEnvelope(d.payload, &p); err != nil {
 		return nil, err
 	}
-	v := &Delivery{offset: offset, Retained: d.retain, Redelivered: d.dup}
+	v := &Delivery{Retained: d.retain, Redelivered: d.dup}
 	v.decode(d.topic, p.Props, p.Payload)
-	if v.headers.Has("Redelivered") {
-		v.Redelivered = true
+	for i := range v.headers {
+		switch h := &v.headers[i]; h.Name {
+		case HeaderOffset:
+			if n, err := h.Value.Int64(); err == nil {
+				v.offset = uint64(n)
+			}
+		case "Redelivered":
+			v.Redelivered = true
+		}
 	}
 	return v, nil
 }

@@ -169,42 +169,14 @@ type delivery struct {
 	retain  bool
 }
 
-// parse splits the payload and returns the offset header (0: none), without decoding the rest.
-func (d *delivery) parse(p *packet.Publish) (offset uint64, err error) {
-	if err := packet.ParseEnvelope(d.payload, p); err != nil {
-		return 0, err
-	}
-	v, _ := packet.FindUser(p.Props, wire.Offset)
-	for _, c := range v {
-		if c < '0' || c > '9' {
-			return 0, nil
-		}
-		offset = offset*10 + uint64(c-'0')
-	}
-	return offset, nil
-}
-
 // decode fills m from a property block and a body.
 func (m *Message) decode(name string, props, body []byte) {
 	*m = Message{body: bytes.Clone(body)}
 	if m.body == nil {
 		m.body = []byte{}
 	}
-	text := string(props) // one copy, which all names and texts share
-	headers, properties := 1, 0
-	for p := range packet.Properties(props) {
-		if p.ID == packet.PropUser {
-			if len(p.Name) > 0 && p.Name[0] == '@' {
-				headers++
-			} else {
-				properties++
-			}
-		}
-	}
-	m.headers = make(Values, 0, headers)
-	if properties > 0 {
-		m.properties = make(Values, 0, properties)
-	}
+	text := string(props)          // one copy, which all names and texts share
+	m.headers = make(Values, 0, 8) // what a message from a queue has
 	if q, ok := topic.QueueOf(name); ok {
 		m.headers = append(m.headers, Field{HeaderQueue, String(q)})
 	} else {
@@ -234,6 +206,9 @@ scan:
 					m.headers = append(m.headers, Field{name, String(value)})
 				}
 			default:
+				if m.properties == nil {
+					m.properties = make(Values, 0, 4)
+				}
 				m.properties = append(m.properties, Field{name, String(value)})
 			}
 		case packet.PropPayloadFormat:

@@ -60,7 +60,9 @@ func TestOrderOfFiltersIsIrrelevant(t *testing.T) { // AT-92
 	for i := range 30 {
 		sendTo(t, p, []string{"A", "B", "queue:X"}[i%3], fmt.Sprint(i))
 	}
-	filters := func(q string) []string { return []string{"$v5/$queue/" + q, "$v5/$queue/" + q + "/A", "$v5/$queue/" + q + "/B"} }
+	filters := func(q string) []string {
+		return []string{"$v5/$queue/" + q, "$v5/$queue/" + q + "/A", "$v5/$queue/" + q + "/B"}
+	}
 	for i, perm := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		q := fmt.Sprint("Q", i)
 		raw := testbroker.ConnectRaw(t, b.Addr, packet.V311, &packet.Connect{ClientID: q, Clean: true})

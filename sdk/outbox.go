@@ -269,7 +269,8 @@ func (b *outbox) resend(flights []*Promise) {
 
 // A publish that the broker does not take makes it close the connection: 3.1.1 has no other refusal. It looks like a
 // bad network, so after so many connections without an acknowledgement the publish at the front is sent alone, and
-// only if that has ended so many more it is given up.
+// only if that has ended so many more it is given up. Connections to a broker that could not be reached in between
+// do not count.
 const (
 	suspicious = 3
 	guilty     = 6
@@ -291,6 +292,13 @@ func (b *outbox) disconnect(l *link) {
 		b.finish(b.flights[0], &SendError{Known: Unknown, Err: ErrRefused})
 		b.pop()
 	}
+}
+
+// pardon is for when the broker cannot be reached: that is why connections were lost, and no message's fault.
+func (b *outbox) pardon() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.strikes = 0
 }
 
 // acknowledged completes the publishes with these packet ids.

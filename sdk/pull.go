@@ -275,9 +275,7 @@ func (p *PullConsumer) PollBatch(ctx context.Context, most int) ([]*Delivery, er
 	}
 	if !p.o.manual {
 		last := batch[len(batch)-1]
-		for _, d := range batch[:len(batch)-1] {
-			last.before = append(last.before, d)
-		}
+		last.before = batch[: len(batch)-1 : len(batch)-1]
 		p.mu.Lock()
 		p.last = last
 		p.mu.Unlock()
@@ -421,6 +419,7 @@ func (p *PullConsumer) take(i item) *Delivery {
 		if p.markers > 0 {
 			p.markers--
 		}
+		p.history.caughtUp()
 		return nil
 	case d.offset != 0:
 		if was := p.open[d.offset]; was != nil { // still with the application: settled by the new packet id
@@ -595,6 +594,10 @@ func (h *history) reconnected() {
 		h.set[o] = struct{}{}
 	}
 }
+
+// caughtUp is for when all has come that could come again for having been unacknowledged. What comes again from now on was
+// wished for: somebody has moved the queue's position.
+func (h *history) caughtUp() { h.set = nil }
 
 func (h *history) has(offset uint64) bool {
 	if h.set == nil {

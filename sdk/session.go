@@ -106,6 +106,8 @@ func (s *session) run(ctx context.Context, l *link) {
 		var err error
 		if l, err = s.connect(ctx); err == nil {
 			err = s.establish(ctx, l)
+		} else {
+			s.out.pardon()
 		}
 		if err != nil {
 			l = nil

@@ -113,21 +113,22 @@ func (o *options) contest(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("produce: %w", err)
 	}
-	o.say("T1 %.3f s: sent and flushed; killed producers and broker", t1.Seconds())
+	o.say("T1 %.3f s: sent and flushed; killed producers and broker (CPU: broker %.1f s, clients %.1f s)", t1.Seconds(), cpu(b), cpu(child))
 	restart := time.Now()
 	if b, err = o.broker(ctx, filepath.Join(tmp, "data")); err != nil {
 		return err
 	}
-	defer kill(b)
+	defer func() { kill(b) }()
 	o.say("the broker is back after %.3f s", time.Since(restart).Seconds())
 	child, t2, n, err := o.child(ctx, "consume")
 	if child != nil {
 		_ = child.Wait()
 	}
+	kill(b)
 	if err != nil {
 		return fmt.Errorf("consume: %w", err)
 	}
-	o.say("T2 %.3f s: polled, compared %d messages", t2.Seconds(), n)
+	o.say("T2 %.3f s: polled, compared %d messages (CPU: broker %.1f s, clients %.1f s)", t2.Seconds(), n, cpu(b), cpu(child))
 	if n != o.Total {
 		return fmt.Errorf("%d messages came, %d were sent", n, o.Total)
 	}
@@ -175,6 +176,11 @@ func (o *options) broker(ctx context.Context, data string) (*exec.Cmd, error) {
 	}
 	kill(cmd)
 	return nil, fmt.Errorf("the broker does not listen: %w", ctx.Err())
+}
+
+// cpu is the processor time that a process has had, which says more than the clock on a machine that others use too.
+func cpu(cmd *exec.Cmd) float64 {
+	return (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
 }
 
 // kill is kill -9.
