@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,6 +108,109 @@ func TestKeepAliveThroughLayers(t *testing.T) {
 			t.Errorf("after %v", took)
 		}
 	})
+}
+
+// While we do not read, since the disk is slow or the client does not take its answers, the client is not silent.
+func TestKeepAliveWhileNotReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, client := net.Pipe()
+		defer server.Close()
+		defer client.Close()
+		var in input
+		in.init(server, &session.Link{}, time.Now().Add(time.Minute))
+		in.keepAlive(10)
+		for range 3 {
+			go func() {
+				time.Sleep(time.Second)
+				_, _ = client.Write([]byte{0xC0})
+			}()
+			if err := in.fill(0); err != nil {
+				t.Fatal(err)
+			}
+			in.take(in.len())
+			time.Sleep(time.Minute) // at work
+		}
+	})
+}
+
+// A large frame that comes in small pieces costs memory in proportion to its size, not to that times the pieces; and no
+// more than twice what has come, whatever its header claims.
+func TestLargeFrameComesSlowly(t *testing.T) {
+	frame := packet.AppendPublish(nil, packet.V5, &packet.Outgoing{Topic: "t", Payload: make([]byte, 1<<20)})
+	for _, direct := range []bool{false, true} {
+		for _, piece := range []int{1, 1460, 50_000} {
+			if piece == 1 && direct {
+				continue // a million system calls
+			}
+			var raw net.Conn
+			rest := frame
+			if direct {
+				raw = trickle(t, frame, piece)
+			} else {
+				raw = &scripted{read: func(p []byte) (int, error) {
+					n := copy(p, rest[:min(piece, len(rest))])
+					rest = rest[n:]
+					return n, nil
+				}}
+			}
+			var in input
+			in.init(raw, &session.Link{}, time.Now().Add(time.Minute))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for in.len() < len(frame) {
+				size, _, err := packet.Split(in.bytes(), packet.V5, 0)
+				if err == nil {
+					err = in.fill(size)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(in.buf) > max(readBytes, 4*in.len()) {
+					t.Fatalf("a buffer of %d for %d bytes", len(in.buf), in.len())
+				}
+			}
+			runtime.ReadMemStats(&after)
+			if got := after.TotalAlloc - before.TotalAlloc; got > 8<<20 {
+				t.Errorf("direct=%v, pieces of %d: %d MiB were allocated", direct, piece, got>>20)
+			}
+			if !bytes.Equal(in.take(len(frame)), frame) {
+				t.Error("the frame differs")
+			}
+			in.free()
+		}
+	}
+}
+
+// trickle is a socket on which p comes in pieces.
+func trickle(t *testing.T, p []byte, piece int) net.Conn {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ; len(p) > 0; p = p[min(piece, len(p)):] {
+			if _, err := client.Write(p[:min(piece, len(p))]); err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+		_ = client.Close()
+		_ = l.Close()
+	})
+	return server
 }
 
 // A client that does not get as far as its CONNECT has its time and no more.
