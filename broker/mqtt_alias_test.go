@@ -20,7 +20,7 @@ func (c *aliasClient) next(t *testing.T) (d testbroker.Delivery, alone bool) {
 	if d = c.Delivery(); d.Alias == 0 {
 		return d, false
 	}
-	if alone = d.Publish.Topic == nil || len(d.Publish.Topic) == 0; alone {
+	if alone = len(d.Publish.Topic) == 0; alone {
 		d.Topic = c.topics[d.Alias]
 	}
 	c.topics[d.Alias] = d.Topic

@@ -19,8 +19,11 @@ func TestCursorBytes(t *testing.T) {
 		{"nothing", cursor{}, []byte{1, 0, 0, 0, 0}},
 		{"a plain one", cursor{at: 300, sent: 299}, []byte{1, 0xAC, 2, 0xAB, 2, 0, 0}},
 		{"settled ahead", cursor{at: 5, sent: 9, done: []past{{0, []span{{6, 6}, {8, 9}}}}}, []byte{1, 5, 9, 1, 0, 2, 6, 0, 2, 1, 0}},
-		{"walking back", cursor{at: 1, sent: 9, done: []past{{0, []span{{0, 4}}}, {3, []span{{2, 2}}}}, extra: []uint64{3, 7}},
-			[]byte{1, 1, 9, 2, 0, 1, 0, 4, 3, 1, 2, 0, 2, 3, 4}},
+		{
+			"walking back",
+			cursor{at: 1, sent: 9, done: []past{{0, []span{{0, 4}}}, {3, []span{{2, 2}}}}, extra: []uint64{3, 7}},
+			[]byte{1, 1, 9, 2, 0, 1, 0, 4, 3, 1, 2, 0, 2, 3, 4},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := tc.c.append(nil)

@@ -115,21 +115,21 @@ func TestBindWhileInFlight(t *testing.T) {
 			other.want("a2", "a3", "b1", "b2") // in order of each topic; walking back is not arrival order
 			other.idle()
 		}},
-		{"a clean restart", func(n *node, d *vfstest.Disk, _ *Queues, f *Feed, k *taker, items []Item) {
+		{"a clean restart", func(n *node, d *vfstest.Disk, _ *Queues, _ *Feed, k *taker, items []Item) {
 			k.want("b1")
 			k.Leave()
 			n = n.restart(d)
-			_, f = n.queue("q")
+			_, f := n.queue("q")
 			k = n.join(f)
 			k.want("a2", "a3", "b2")
 			k.idle()
 		}},
-		{"a restart after the walk", func(n *node, d *vfstest.Disk, _ *Queues, f *Feed, k *taker, items []Item) {
+		{"a restart after the walk", func(n *node, d *vfstest.Disk, _ *Queues, _ *Feed, k *taker, items []Item) {
 			k.want("b1", "b2")
 			k.settle(items[1])
 			k.Leave()
 			n = n.restart(d)
-			_, f = n.queue("q")
+			_, f := n.queue("q")
 			k = n.join(f)
 			k.want("a2")
 			k.idle()
@@ -208,7 +208,7 @@ func TestSettledOutOfOrder(t *testing.T) {
 				tc.then(n, d, q, f)
 				if restart {
 					n = n.restart(d)
-					q, f = n.queue("q")
+					_, f = n.queue("q")
 				}
 				// Half of it now, the rest after another rest.
 				k = n.join(f)

@@ -103,19 +103,18 @@ func (w *world) open() {
 
 // consumer is a member of a feed: a goroutine that takes and settles as it likes.
 type consumer struct {
-	w     *world
-	t     *tally
-	m     *Member
-	rng   *rand.Rand
-	lazy  bool // it settles late
-	wake  chan struct{}
-	quit  chan struct{}
-	done  sync.WaitGroup
-	has   []Item            // taken and not settled
-	last  map[string]int    // by publisher and topic: number of the last that came
-	seen  map[string]bool   // ids that came
-	keys  map[string]int    // by publisher: how many of has
-	order map[string]uint64 // highest offset, for feeds with one member
+	w    *world
+	t    *tally
+	m    *Member
+	rng  *rand.Rand
+	lazy bool // it settles late
+	wake chan struct{}
+	quit chan struct{}
+	done sync.WaitGroup
+	has  []Item          // taken and not settled
+	last map[string]int  // by publisher and topic: number of the last that came
+	seen map[string]bool // ids that came
+	keys map[string]int  // by publisher: how many of has
 }
 
 func (c *consumer) Wake() {
