@@ -64,6 +64,14 @@ func (r *resends) add(k flightKey, to resend) {
 	if r.byKey == nil {
 		r.byKey, r.ids, r.last = map[flightKey]resend{}, map[uint16]flightKey{}, map[string]uint64{}
 	}
+	if old, ok := r.byKey[k]; ok {
+		delete(r.ids, old.id)
+	}
+	// What the state has of QoS 1 is as of the end of a connection. After a crash an id may be in use for QoS 2 since, which
+	// is added later and counts: under another id its message would be another message.
+	if old, ok := r.ids[to.id]; ok {
+		delete(r.byKey, old)
+	}
 	r.byKey[k] = to
 	r.ids[to.id] = k
 	if r.last[k.feed] = max(r.last[k.feed], k.offset); strings.HasPrefix(k.feed, retainedPrefix) {

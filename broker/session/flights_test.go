@@ -126,6 +126,16 @@ func TestResends(t *testing.T) {
 			}
 		})
 	}
+	t.Run("an id that was used again before a crash", func(t *testing.T) {
+		r := filled()
+		r.add(key("c", 20), resend{1, sentQoS2})
+		if to, ok, _ := r.take(key("a", 5)); ok {
+			t.Errorf("the old one is still there: %v", to)
+		}
+		if to, ok, _ := r.take(key("c", 20)); !ok || to.id != 1 {
+			t.Errorf("got %v, %v", to, ok)
+		}
+	})
 	t.Run("clear", func(t *testing.T) {
 		r := filled()
 		if gone := r.clear(); len(gone) != 4 || !reflect.DeepEqual(*r, resends{}) {

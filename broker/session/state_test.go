@@ -125,7 +125,7 @@ func FuzzValues(f *testing.F) {
 				continue
 			}
 			for k, to := range s.resend.byKey {
-				if id, ok := s.resend.ids[to.id]; to.id == 0 || !ok || id != k && len(s.resend.ids) == len(s.resend.byKey) {
+				if id, ok := s.resend.ids[to.id]; to.id == 0 || !ok || id != k || len(s.resend.ids) != len(s.resend.byKey) {
 					t.Errorf("%q: %v is known as %v, %v", what, k, to, id)
 				}
 			}
