@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/edgemq/edgemq/broker/topic"
 	"github.com/edgemq/edgemq/internal/wire"
@@ -438,78 +436,6 @@ func (p *PullConsumer) take(i item) *Delivery {
 	return d
 }
 
-// held is for consumers that must not go on with what is not theirs any more.
-func (p *PullConsumer) held(d *Delivery) (link context.Context, ours bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if r := d.receipt; r.link == p.link && p.link != nil && d.epoch == p.epoch { // perhaps by way of having come again
-		return r.link.ctx, true
-	}
-	if p.open[d.offset] == d {
-		delete(p.open, d.offset)
-	}
-	return nil, false
-}
-
-// ack settles a message.
-func (p *PullConsumer) ack(d *Delivery) error {
-	p.mu.Lock()
-	if d.epoch != p.epoch {
-		p.mu.Unlock()
-		return ErrStale
-	}
-	if d.offset != 0 {
-		delete(p.open, d.offset)
-		p.history.add(d.offset)
-	}
-	r := d.receipt
-	ready := []*receipt{r}
-	if p.buffer.Throttled() { // withholding acks is how one asks a 3.1.1 broker for less
-		p.withheld = append(p.withheld, r)
-		ready = nil
-	} else if len(p.withheld) > 0 {
-		ready = append(p.withheld, r)
-		p.withheld = nil
-	}
-	p.mu.Unlock()
-	for _, r := range ready {
-		r.settle()
-	}
-	return nil
-}
-
-// nack refuses a message: with a publish, which says why, and with the acknowledgement that MQTT wants for each packet id.
-func (p *PullConsumer) nack(d *Delivery, delay time.Duration, reason string) error {
-	p.mu.Lock()
-	if d.epoch != p.epoch {
-		p.mu.Unlock()
-		return ErrStale
-	}
-	if d.offset != 0 {
-		delete(p.open, d.offset)
-	}
-	queue, r, here := p.queue, d.receipt, d.receipt.link == p.link
-	p.mu.Unlock()
-	if !here {
-		return nil // the connection is another by now: the message comes again in any case
-	}
-	m := (&Message{}).PutHeader(HeaderQueue, String(queue)).PutHeader(HeaderOffset, Int64(int64(d.offset)))
-	if delay > 0 {
-		m.PutHeader("Delay", String(strconv.FormatFloat(delay.Seconds(), 'f', -1, 64)))
-	}
-	if reason != "" {
-		m.PutHeader("Reason", String(reason))
-	}
-	_, err := r.session.out.publish(context.Background(), &publication{
-		m: m, to: v5Prefix + topic.QueuePrefix + queue + wire.Nack, qos: 1, only: r.link,
-	})
-	if errors.Is(err, ErrNotConnected) {
-		return nil
-	}
-	r.settle()
-	return err
-}
-
 // Ack acknowledges a message by its offset, for those who keep offsets rather than deliveries.
 func (p *PullConsumer) Ack(offset uint64) error {
 	p.mu.Lock()
@@ -563,52 +489,4 @@ func (p *PullConsumer) Close() error {
 		p.client.disown(p)
 	}
 	return nil
-}
-
-// history remembers which messages were acknowledged, so that they are not shown again when the acknowledgement was lost.
-type history struct {
-	ring []uint64
-	at   int
-	set  map[uint64]struct{} // of ring; nil while no message can come again
-	miss int
-}
-
-// historySize is far over the broker's window: after a crash of the broker, acknowledgements it had received may count for nothing.
-const historySize = 1 << 16
-
-func (h *history) add(offset uint64) {
-	if len(h.ring) < historySize {
-		h.ring = append(h.ring, offset)
-	} else {
-		h.ring[h.at] = offset
-		h.at = (h.at + 1) % historySize
-	}
-	if h.set != nil {
-		h.set[offset] = struct{}{}
-	}
-}
-
-func (h *history) reconnected() {
-	h.set, h.miss = make(map[uint64]struct{}, len(h.ring)), 0
-	for _, o := range h.ring {
-		h.set[o] = struct{}{}
-	}
-}
-
-// caughtUp is for when all has come that could come again for having been unacknowledged. What comes again from now on was
-// wished for: somebody has moved the queue's position.
-func (h *history) caughtUp() { h.set = nil }
-
-func (h *history) has(offset uint64) bool {
-	if h.set == nil {
-		return false
-	}
-	if _, ok := h.set[offset]; ok {
-		h.miss = 0
-		return true
-	}
-	if h.miss++; h.miss > historySize {
-		h.set = nil
-	}
-	return false
 }
