@@ -33,6 +33,7 @@ type Broker struct {
 	sessions  *session.Manager
 	server    *mqtt.Server
 	listeners []*listener
+	room      int // for connections, as far as file descriptors go; 0 is no limit
 	admin     *admin.Server
 	sys       *admin.Sys               // nil without statistics
 	hubRef    atomic.Pointer[feed.Hub] // for the store's Protect, which is asked before there is a hub
@@ -45,6 +46,12 @@ func Open(o Options) (*Broker, error) {
 	o.Store.Protect = b.protect
 	o.Store.Keys = admin.Keys
 	var err error
+	var linger int
+	o.Store.MaxFiles, b.room, linger = descriptors(openFiles())
+	transport.LimitLinger(linger)
+	if b.room > 0 && o.MaxConnections > b.room {
+		b.logger.Warn("fewer connections than limits.max_connections, for lack of file descriptors", "possible", b.room, "asked_for", o.MaxConnections)
+	}
 	if b.store, err = store.Open(o.Store); err != nil {
 		return nil, err
 	}
@@ -149,7 +156,7 @@ func (b *Broker) listen() error {
 		def(&lo.ConnectTimeout, o.ConnectTimeout)
 		co := co
 		co.MaxPacket, co.Connack.MaximumPacketSize = lo.MaxPacket, uint32(lo.MaxPacket)
-		l := &listener{opt: lo, conn: co, m: b.sessions, total: &total, limit: int64(o.MaxConnections), logger: b.logger.With("component", "listener")}
+		l := &listener{opt: lo, conn: co, m: b.sessions, total: &total, limit: int64(lower(o.MaxConnections, b.room)), logger: b.logger.With("component", "listener")}
 		if err := b.server.AddListener(l); err != nil {
 			return err
 		}

@@ -95,7 +95,7 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 		wait = 0
 		if l.full() {
 			l.logger.Warn("connection refused, the listener has its maximum", "listener", l.opt.Name, "remote", raw.RemoteAddr())
-			_ = raw.Close()
+			refuse(raw)
 			continue
 		}
 		if !l.begin(raw) {
@@ -104,6 +104,14 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 		}
 		go l.serve(raw, establish)
 	}
+}
+
+// refuse closes a connection that nothing was written to: it need not linger.
+func refuse(raw net.Conn) {
+	if s, ok := raw.(*transport.Socket); ok {
+		raw = s.Raw()
+	}
+	_ = raw.Close()
 }
 
 func (l *listener) full() bool {

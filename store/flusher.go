@@ -16,7 +16,7 @@ const (
 	flushBatch = 8 << 20
 	// flushEvery is how long a record waits for company before it is moved.
 	flushEvery = time.Second
-	// maxWriters bounds the segment files that are open for writing.
+	// maxWriters bounds the segment files that are open for writing; Options.MaxFiles may ask for fewer.
 	maxWriters = 256
 	// usageBound bounds the clients whose use is remembered, twice over (see usages).
 	usageBound = 16 << 10
@@ -269,7 +269,7 @@ func (f *flusher) openWriter(sl *slot) (err error) {
 	if a.w != nil {
 		return nil
 	}
-	if len(f.writers) >= maxWriters {
+	if len(f.writers) >= max(1, min(maxWriters, f.s.opt.MaxFiles/4)) {
 		oldest := 0
 		for i, w := range f.writers {
 			if w.used < f.writers[oldest].used {

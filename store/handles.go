@@ -9,7 +9,7 @@ import (
 	"github.com/edgemq/edgemq/store/segment"
 )
 
-// maxHandles bounds the segment files that are open for reading and not in use.
+// maxHandles bounds the segment files that are open for reading and not in use; Options.MaxFiles may ask for fewer.
 const maxHandles = 512
 
 // handle is a segment that is open for reading.
@@ -23,12 +23,15 @@ type handle struct {
 // handles keeps segments open between reads; who was idle longest is closed, after its last user.
 type handles struct {
 	s     *Store
+	most  int
 	mu    sync.Mutex
 	open  map[uint32]*handle
 	clock uint64
 }
 
-func (h *handles) init(s *Store) { h.s, h.open = s, make(map[uint32]*handle) }
+func (h *handles) init(s *Store) {
+	h.s, h.open, h.most = s, make(map[uint32]*handle), max(1, min(maxHandles, s.opt.MaxFiles/2))
+}
 
 // acquire opens a segment, or takes one that is open. Release it after use.
 func (h *handles) acquire(g *seg) (*handle, error) {
@@ -50,7 +53,7 @@ func (h *handles) acquire(g *seg) (*handle, error) {
 	if h.s.table.get(g.id) == nil { // deleted meanwhile; open, it would keep its blocks on the disk
 		return nil, errors.Join(fmt.Errorf("segment %d: %w", g.id, fs.ErrNotExist), r.Close())
 	}
-	if len(h.open) >= maxHandles {
+	if len(h.open) >= h.most {
 		h.evict()
 	}
 	o := &handle{id: g.id, r: r, refs: 2, used: h.clock}

@@ -57,6 +57,7 @@ type Options struct {
 	SharedBelow        int64         // clients that wrote less share segments; default 64 KiB
 	TailBytes          int64         // flushed records kept in memory for readers that keep up; default 32 MiB
 	CacheBytes         int64         // block cache of readers; default 32 MiB
+	MaxFiles           int           // files it may have open at once; default 1024
 
 	RetainAge   time.Duration // delete records older than this; 0 keeps them
 	RetainBytes int64         // delete the oldest past this many bytes of segments; 0 keeps them
@@ -90,6 +91,9 @@ func (o Options) withDefaults() Options {
 	def(&o.SharedBelow, 64<<10)
 	def(&o.TailBytes, 32<<20)
 	def(&o.CacheBytes, 32<<20)
+	if o.MaxFiles == 0 {
+		o.MaxFiles = 1024
+	}
 	if o.SyncInterval == 0 {
 		o.SyncInterval = 100 * time.Millisecond
 	}

@@ -7,12 +7,17 @@ import (
 	"time"
 )
 
-const (
-	lingerTime = 500 * time.Millisecond
-	maxLinger  = 1024 // at once: a flood of connections that are refused must not hold on to as many sockets
-)
+const lingerTime = 500 * time.Millisecond
 
-var lingering atomic.Int32
+// MaxLinger is how many sockets may linger at once: a flood of connections that come and go must not hold on to as many.
+const MaxLinger = 1024
+
+var lingering, lingerLimit atomic.Int32
+
+func init() { lingerLimit.Store(MaxLinger) }
+
+// LimitLinger lowers MaxLinger for this process, which has few file descriptors.
+func LimitLinger(n int) { lingerLimit.Store(int32(min(n, MaxLinger))) }
 
 // Socket is an accepted TCP or unix socket. Its Close says goodbye first and then, for a short time, takes what the peer is
 // still sending: a socket that is closed with something unread is reset, and the reset overtakes what was written last, which
@@ -36,7 +41,7 @@ func (s *Socket) Close() error {
 	switch {
 	case s.closed.Swap(true):
 		return nil
-	case lingering.Add(1) > maxLinger, s.CloseWrite() != nil:
+	case lingering.Add(1) > lingerLimit.Load(), s.CloseWrite() != nil:
 		lingering.Add(-1)
 		return s.half.Close()
 	}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package broker
+
+func openFiles() uint64 { return 0 }
