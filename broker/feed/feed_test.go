@@ -668,6 +668,76 @@ func TestProtect(t *testing.T) {
 	}
 }
 
+// TestQueueAgain: a queue that is created after one of its name was deleted begins at the beginning, also while the old
+// one's end is on its way to the disk.
+func TestQueueAgain(t *testing.T) {
+	n := start(t, bounds{})
+	q, f := n.queue("q", "a")
+	n.put("p", "$queue/q", "1", "2")
+	k := n.join(f)
+	k.want("1", "2")
+	n.save(f)
+	deleted := make(chan error, 1)
+	go func() { deleted <- q.Delete("q") }()
+	await(t, "the queue to be gone", func() bool { _, err := q.Find("q"); return err != nil })
+	_, f = n.queue("q")
+	n.join(f).want("1", "2")
+	if err := <-deleted; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestShareAgain: the cursor of a shared subscription that ends is gone before the next one's is saved.
+func TestShareAgain(t *testing.T) {
+	n := start(t, bounds{})
+	s := NewShares(n.hub)
+	f, err := s.Hold("g", "a", true, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.save(f)
+	if err := s.Drop(f); err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.Hold("g", "a", true, false)
+	if err != nil || again == f {
+		t.Fatal(again == f, err)
+	}
+	n.save(again)
+	if _, ok, err := n.store.Get(record.BucketCursors, CursorKey(again.ID())); !ok || err != nil {
+		t.Errorf("the cursor is not there: %v", err)
+	}
+	if err := s.Drop(again); err != nil {
+		t.Fatal(err)
+	}
+	n.put("p", "x", "a commit")
+	if _, ok, _ := n.store.Get(record.BucketCursors, CursorKey(again.ID())); ok {
+		t.Error("the cursor is still there")
+	}
+}
+
+// TestAsIfSettled: a cursor that is made for an append changes nothing before the append has been made.
+func TestAsIfSettled(t *testing.T) {
+	n := start(t, bounds{})
+	_, f := n.queue("q", "a")
+	n.put("p", "a", "1", "2", "3")
+	k := n.join(f)
+	items := k.take(3)
+	k.settle(items[1])
+	k.Leave()
+	k = n.join(f)
+	items = k.take(2)
+	f.mu.Lock()
+	before, past := *f.win.at(items[0].Seq), fmt.Sprint(f.past)
+	f.asIfSettled([]uint64{items[0].Seq, items[1].Seq}, sent)
+	if after := *f.win.at(items[0].Seq); after.state != before.state || fmt.Sprint(f.past) != past || f.held != 2 {
+		t.Errorf("state %v, past %v, %d held; was %v, %v, 2", after.state, f.past, f.held, before.state, past)
+	}
+	f.mu.Unlock()
+	k.Leave() // the append has failed
+	n.join(f).want("1", "3")
+}
+
 // TestCopies: a few records of a large group do not keep it in memory for a member that does not take them.
 func TestCopies(t *testing.T) {
 	n := start(t, bounds{})

@@ -152,7 +152,7 @@ func (f *Feed) skipTo(to uint64, gap Gap) {
 	if !f.live && f.pos < to {
 		f.pos = to
 		f.epoch++
-		f.live = len(f.members) > 0 && to >= h.pos.Load()
+		f.live = len(f.members) > 0 && f.abreast()
 	}
 	f.stats.Dropped += uint64(max(0, gap.Records))
 	f.touch()

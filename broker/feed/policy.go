@@ -261,7 +261,7 @@ func (f *Feed) buryIn(topicID uint32) error {
 
 // asIfSettled returns the cursor as it is once some slots, which are all in one state, are settled; f.mu is held.
 func (f *Feed) asIfSettled(seqs []uint64, was state) store.Mutation {
-	extra := f.extra
+	extra, past := f.extra, f.past
 	for _, seq := range seqs {
 		s := f.win.at(seq)
 		s.state = settled
@@ -273,7 +273,7 @@ func (f *Feed) asIfSettled(seqs []uint64, was state) store.Mutation {
 		f.win.at(seq).state = was
 		f.held++
 	}
-	f.extra = extra
+	f.extra, f.past = extra, past // should the append fail, all is as it was
 	return mut
 }
 

@@ -62,7 +62,7 @@ func OpenQueues(h *Hub, auto bool) (*Queues, error) {
 		return nil, fmt.Errorf("load bindings: %w", err)
 	}
 	for _, name := range names {
-		if q.byName[name], err = q.open(name, bindings[name]); err != nil {
+		if q.byName[name], err = q.open(name, false, bindings[name]); err != nil {
 			return nil, err
 		}
 		q.byName[name].paused = paused[name]
@@ -73,9 +73,9 @@ func OpenQueues(h *Hub, auto bool) (*Queues, error) {
 // QueueID is the id of a queue's feed.
 func QueueID(name string) string { return "q/" + name }
 
-func (q *Queues) open(name string, bindings []Filter) (*Feed, error) {
+func (q *Queues) open(name string, fresh bool, bindings []Filter) (*Feed, error) {
 	direct := Filter{Filter: topic.QueuePrefix + name, QoS: 2}
-	o := Options{Durable: true, Shared: true, name: name, queues: q}
+	o := Options{Durable: true, Shared: true, Fresh: fresh, name: name, queues: q}
 	if strings.HasSuffix(name, "-dead") {
 		o.policy.MaxDeliveries = -1 // there is nowhere to go from here
 	}
@@ -129,7 +129,7 @@ func (q *Queues) Create(name string) (*Feed, error) {
 	if f, ok := q.byName[name]; ok {
 		return f, nil
 	}
-	f, err := q.open(name, nil)
+	f, err := q.open(name, true, nil) // one of that name was deleted, perhaps, and its cursor is still there
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,11 @@
 package feed
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
+)
 
 // Shares are the feeds of shared subscriptions. One lives while some session holds it: a session that subscribed, whether it is connected or not.
 type Shares struct {
@@ -48,17 +53,24 @@ func (s *Shares) Find(id string) *Feed {
 	return s.byID[id]
 }
 
-// Drop takes one hold away and reports whether it was the last, with which the feed ends.
-func (s *Shares) Drop(f *Feed) (last bool) {
+// Drop takes one hold away. With the last one the feed ends, and its cursor is deleted.
+func (s *Shares) Drop(f *Feed) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.holds[f]--; s.holds[f] > 0 {
-		return false
+		return nil
 	}
 	delete(s.holds, f)
 	delete(s.byID, f.id)
 	f.Close()
-	return true
+	f.mu.Lock()
+	durable := f.opt.Durable
+	f.mu.Unlock()
+	if !durable {
+		return nil
+	}
+	// Before anybody can hold it again: what that one saves must come after.
+	return s.hub.Save([]store.Mutation{record.Delete(record.BucketCursors, CursorKey(f.id))}, nil)
 }
 
 // setDurable has the cursor saved from now on.

@@ -321,7 +321,7 @@ func (m *Manager) end(s *Session) {
 	s.fireWill() // if it is still waiting: [MQTT-3.1.2-8]
 	c := &change{}
 	for filter := range s.shares {
-		s.dropShare(filter, c)
+		s.dropShare(filter)
 	}
 	for filter := range s.solos {
 		flt, _ := topic.ParseFilter(filter, m.opt.Topics) // it was valid once; if the limits were lowered since, it is closed all the same

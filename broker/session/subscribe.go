@@ -201,7 +201,7 @@ func (s *Session) unsubscribe(filter string, c *change) byte {
 		s.detach(filter, c)
 	case flt.Kind == topic.Share:
 		s.detach(filter, c)
-		s.dropShare(filter, c)
+		s.dropShare(filter)
 	case solo(flt, sub):
 		s.stopRetained(filter, c)
 		s.detach(filter, c)
@@ -215,11 +215,14 @@ func (s *Session) unsubscribe(filter string, c *change) byte {
 }
 
 // dropShare ends the session's part in a shared subscription; with the last session's it is gone.
-func (s *Session) dropShare(filter string, c *change) {
+func (s *Session) dropShare(filter string) {
 	f := s.shares[filter]
 	delete(s.shares, filter)
-	if f != nil && s.m.shares.Drop(f) {
-		c.muts = append(c.muts, record.Delete(record.BucketCursors, feed.CursorKey(f.ID())))
+	if f == nil {
+		return
+	}
+	if err := s.m.shares.Drop(f); err != nil {
+		s.m.logger.Error("ending a shared subscription failed, its cursor stays", "client", s.id, "filter", filter, "err", err)
 	}
 }
 
