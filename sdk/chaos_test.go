@@ -210,12 +210,19 @@ func TestKillsWhileSendingAndReading(t *testing.T) {
 	}
 	stop()
 	wg.Wait()
-	for _, d := range poll(t, q) {
-		read(d)
-	}
 	sent := 0
 	for _, n := range counts {
 		sent += n
+	}
+	for total < sent && !t.Failed() {
+		d, err := q.PollWait(patience(t))
+		if err != nil {
+			t.Fatalf("%d messages came, %d were sent: %v", total, sent, err)
+		}
+		read(d)
+	}
+	for _, d := range poll(t, q) {
+		read(d)
 	}
 	if total != sent {
 		t.Fatalf("%d messages came, %d were sent", total, sent)

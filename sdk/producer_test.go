@@ -131,7 +131,11 @@ func TestRawClients(t *testing.T) { // AT-10, AT-18, AT-45, AT-46
 	for _, body := range odd {
 		v3.Publish("T1", body)
 	}
-	for i, d := range poll(t, q) {
+	for i := range odd {
+		d, err := q.PollWait(patience(t))
+		if err != nil {
+			t.Fatal(err)
+		}
 		if string(d.Body()) != odd[i] || d.Topic() != "T1" || d.Properties() != nil || d.Producer() != "device" {
 			t.Fatalf("%d: %q %v", i, d.Body(), d.Headers())
 		}
