@@ -67,7 +67,6 @@ type Waker interface{ Wake() }
 type Options struct {
 	Durable bool   // its cursor is saved with the commit groups
 	Shared  bool   // several members at once, one key's messages to one member
-	Once    bool   // what was sent at QoS 2 is that member's to the end, and is settled when it leaves: see Reserve
 	Local   uint32 // the member's client number, for No Local; 0 for none
 	Start   uint64 // where it starts if it has no cursor yet; Now for "now"
 	Fresh   bool   // ignore a saved cursor: it belongs to a session that has ended

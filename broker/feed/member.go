@@ -58,7 +58,7 @@ func (m *Member) SetQoS(qos byte) {
 }
 
 // Leave ends the membership. Items taken and not settled go to the other members, in order; the last member's wait
-// for whoever joins next, and the feed rests. With Options.Once those of QoS 2 go to nobody else.
+// for whoever joins next, and the feed rests.
 func (m *Member) Leave() {
 	f, h := m.feed, m.feed.hub
 	h.mu.Lock()
@@ -67,9 +67,6 @@ func (m *Member) Leave() {
 	defer f.mu.Unlock()
 	if m.gone {
 		return
-	}
-	if f.opt.Once {
-		m.settleOnce()
 	}
 	m.gone = true
 	f.members = slices.DeleteFunc(f.members, func(x *Member) bool { return x == m })
@@ -88,18 +85,6 @@ func (m *Member) Leave() {
 		}
 	}
 	f.rebalance()
-}
-
-// settleOnce settles what the member was sent at QoS 2; f.mu is held.
-func (m *Member) settleOnce() {
-	f := m.feed
-	for seq := f.win.head; seq < f.win.tail; seq++ {
-		if s := f.win.at(seq); s.state == sent && s.m == m && s.QoS == 2 {
-			f.settle(s)
-		}
-	}
-	f.win.trim()
-	f.touch()
 }
 
 // Reserve settles a record ahead of the feed, which has just been opened: a session has been sent it at QoS 2, and will finish that

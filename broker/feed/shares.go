@@ -34,7 +34,7 @@ func (s *Shares) Hold(group, filter string, durable, loaded bool) (*Feed, error)
 	if f == nil {
 		flt := Filter{Filter: filter, QoS: 2}
 		var err error
-		if f, err = s.hub.Open(id, Options{Durable: durable, Shared: true, Once: true, Start: Now, Fresh: !loaded}, flt); err != nil {
+		if f, err = s.hub.Open(id, Options{Durable: durable, Shared: true, Start: Now, Fresh: !loaded}, flt); err != nil {
 			return nil, err
 		}
 		s.byID[id] = f

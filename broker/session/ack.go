@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
@@ -156,12 +157,21 @@ type held struct {
 	out []byte
 	// release ends the hold on the link's deliveries.
 	release bool
+	halves  atomic.Int32 // 2 if out is yet to be filled in, besides the commit
 }
 
 // Committed implements store.Completion.
 func (h *held) Committed(_ uint64, err error) {
 	if err != nil {
 		h.l.Kick(codeOf(err), err.Error())
+		return
+	}
+	h.half()
+}
+
+// half is called when out is there, and when it may be sent.
+func (h *held) half() {
+	if h.halves.Add(-1) > 0 {
 		return
 	}
 	if len(h.out) > 0 {

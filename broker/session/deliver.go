@@ -58,7 +58,8 @@ func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 			}
 			continue
 		}
-		if !s.register(l, m, w) {
+		h, ok := s.register(l, m, w)
+		if !ok {
 			break // the session has moved on to another link, which will be sent these
 		}
 		at := len(buf)
@@ -67,8 +68,15 @@ func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 				buf = s.encode(l, m, w, i, buf)
 			}
 		}
-		if len(w.muts) > 0 {
-			buf = s.hold(l, w, buf, at)
+		if h != nil { // taken back: it is sent when the packet ids of its QoS 2 messages are on disk, and nothing overtakes it
+			h.out = bytes.Clone(buf[at:])
+			buf = buf[:at]
+			h.half()
+		}
+		if len(w.muts) > 0 { // of those that are too large
+			if err := s.m.hub.Save(w.muts, nil); err != nil {
+				l.Kick(codeOf(err), err.Error())
+			}
 		}
 		if len(w.void) > 0 {
 			m.Settle(w.void...)
@@ -124,12 +132,13 @@ func (s *Session) window(l *Link) int {
 	return s.m.opt.Window
 }
 
-// register gives the items packet ids and files them as in flight. It reports false if the session is not the link's any more.
-func (s *Session) register(l *Link, m *membership, w *outbox) bool {
+// register gives the items packet ids and files them as in flight. If that changes the state, what is sent of them must be held until
+// the change is on disk. It reports false if the session is not the link's any more.
+func (s *Session) register(l *Link, m *membership, w *outbox) (h *held, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != l {
-		return false
+		return nil, false
 	}
 	w.ids, w.dups, w.skip, w.muts, w.as, w.ended = w.ids[:0], w.dups[:0], w.skip[:0], w.muts[:0], m.served, nil
 	for i := range w.items {
@@ -148,7 +157,19 @@ func (s *Session) register(l *Link, m *membership, w *outbox) bool {
 		w.void = w.void[:0]
 		w.ended, w.muts = m.f, s.retainedProgress(w.muts)
 	}
-	return true
+	if len(w.muts) == 0 {
+		return nil, true
+	}
+	// Here and not later: another link may have the session then, and have ended these deliveries.
+	h = &held{l: l, release: true}
+	h.halves.Store(2)
+	l.holds.Add(1)
+	l.holding.Store(true)
+	if err := s.m.hub.Save(w.muts, h, w.ended); err != nil {
+		h.Committed(0, err)
+	}
+	w.muts = w.muts[:0]
+	return h, true
 }
 
 // file enters an item into flights and returns its packet id, whether it was sent under that id before, and whether it must
@@ -206,18 +227,6 @@ func (s *Session) forgetFlights(muts []store.Mutation, gone []resend) []store.Mu
 		}
 	}
 	return muts
-}
-
-// hold takes what was encoded from at on back out of buf: it is sent when the packet ids of its QoS 2 messages are on
-// disk, and nothing overtakes it.
-func (s *Session) hold(l *Link, w *outbox, buf []byte, at int) []byte {
-	h := &held{l: l, out: bytes.Clone(buf[at:]), release: true}
-	l.holds.Add(1)
-	l.holding.Store(true)
-	if err := s.m.hub.Save(w.muts, h, w.ended); err != nil {
-		h.Committed(0, err)
-	}
-	return buf[:at]
 }
 
 // resumeReleased sends the PUBRELs again that earlier connections left without an answer; mu is held. [MQTT-4.4.0-1]

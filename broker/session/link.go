@@ -52,7 +52,8 @@ type Link struct {
 	sentAliases map[uint32]uint16 // topic aliases towards the client, by topic number; the writer's
 
 	// What only the reader uses.
-	resumed []byte // PUBRELs to be sent again after the CONNACK
+	resumes bool   // the session has deliveries that earlier connections left unfinished
+	resumed []byte // what is to be sent of them first
 	in      *ingest
 	topics  map[string]*topicRef
 	aliases []*topicRef
@@ -84,7 +85,16 @@ func (l *Link) Send(p []byte) {
 
 // Start allows deliveries. The CONNACK has been sent before.
 func (l *Link) Start() {
-	l.Send(l.resumed)
+	if l.resumes {
+		// How far deliveries had come on the last connection may still be on its way to the disk. Until it is there, a crash
+		// would have us send again what this connection is told is over: a PUBLISH after its PUBREL, or under another id.
+		l.holds.Add(1)
+		l.holding.Store(true)
+		h := &held{l: l, out: l.resumed, release: true}
+		if err := l.m.log.Append(nil, nil, false, h); err != nil {
+			h.Committed(0, err)
+		}
+	}
 	l.resumed = nil
 	l.live.Store(true)
 	l.Wake()

@@ -33,6 +33,30 @@ func (m *Manager) loose(key string) *membership {
 	return &membership{source: apart{}, key: key, f: m.shares.Find(key)}
 }
 
+// keepApart settles what the session is being sent at QoS 2 as a member of a group, before it leaves: nobody else is to have it. mu is held.
+func (s *Session) keepApart(m *membership) {
+	if m.f == nil || m.key == apartKey || !strings.HasPrefix(m.key, feed.SharePrefix) {
+		return
+	}
+	var seqs []uint64
+	var muts []store.Mutation
+	for i := range s.flights.slots {
+		if fl := &s.flights.slots[i]; fl.id != 0 && fl.m == m && fl.stage != sentQoS1 {
+			seqs, muts = append(seqs, fl.seq), append(muts, s.saveFlight(m.key, fl))
+		}
+	}
+	if len(seqs) == 0 {
+		return
+	}
+	if s.durable { // first: the group's cursor must not be saved before that they are the session's
+		if err := s.m.hub.Save(muts, nil); err != nil {
+			s.m.logger.Warn("what a member of a group was sent goes to the others", "client", s.id, "err", err)
+			return
+		}
+	}
+	m.Settle(seqs...)
+}
+
 // orphans takes what is on its way and no subscription wants any more from the session's feed; mu is held.
 func (s *Session) orphans(c *change) {
 	seqs := s.own.Orphans()

@@ -198,6 +198,7 @@ func (m *Manager) Attach(l *Link) (present bool, err error) {
 			return false, fmt.Errorf("save session: %w", err)
 		}
 	}
+	l.resumes = len(s.resend.byKey) > 0
 	s.resumeLoose(l)
 	s.resumeReleased(l)
 	return present, s.resume()

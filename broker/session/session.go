@@ -192,6 +192,7 @@ func (s *Session) leave() {
 			sub.After, _ = m.retained.progress()
 			s.subs[m.filter] = sub
 		}
+		s.keepApart(m)
 		m.Leave()
 	}
 	s.members = nil

@@ -232,6 +232,7 @@ func (s *Session) detach(filter string, c *change) {
 	if m == nil {
 		return
 	}
+	s.keepApart(m)
 	m.Leave()
 	s.remove(m, c)
 }

@@ -158,6 +158,19 @@ func (r *Raw) TryNextWithin(d time.Duration) ([]byte, error) { return r.read(d) 
 // Version is the protocol version the client speaks.
 func (r *Raw) Version() packet.Version { return r.v }
 
+// NextWithin returns the next frame, if there is one within the given time.
+func (r *Raw) NextWithin(d time.Duration) ([]byte, bool) {
+	r.t.Helper()
+	frame, err := r.read(d)
+	if errors.Is(err, errQuiet) {
+		return nil, false
+	}
+	if err != nil {
+		r.t.Fatalf("read a packet: %v", err)
+	}
+	return frame, true
+}
+
 // Expect returns the next frame, which must be of type t.
 func (r *Raw) Expect(t packet.Type) []byte {
 	r.t.Helper()
