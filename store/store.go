@@ -187,14 +187,17 @@ func (s *Store) limits() {
 	s.maxJournal = max(2*s.opt.CheckpointBytes, s.opt.CheckpointBytes+int64(s.maxGroup)) + 2*s.opt.JournalFileBytes
 }
 
-// checkOptions refuses what could not work.
+// MaxFileBytes is the most that Options.JournalFileBytes and SegmentBytes may be.
+const MaxFileBytes = 2 << 30
+
+// check refuses what could not work.
 func (o *Options) check() error {
 	switch {
 	case o.Dir == "":
 		return errors.New("store: no data directory given")
-	case o.SegmentBytes < 4<<10 || o.SegmentBytes > 1<<31:
+	case o.SegmentBytes < 4<<10 || o.SegmentBytes > MaxFileBytes:
 		return fmt.Errorf("store: segments of %d bytes: from 4 KiB to 2 GiB are possible", o.SegmentBytes)
-	case o.JournalFileBytes < 64<<10 || o.JournalFileBytes > 1<<31:
+	case o.JournalFileBytes < 64<<10 || o.JournalFileBytes > MaxFileBytes:
 		return fmt.Errorf("store: journal files of %d bytes: from 64 KiB to 2 GiB are possible", o.JournalFileBytes)
 	case o.SyncInterval < time.Millisecond:
 		return fmt.Errorf("store: sync interval %v is shorter than 1 ms", o.SyncInterval)

@@ -218,6 +218,8 @@ func TestRefused(t *testing.T) {
 		{"a wrong word", "\nstore:\n  sync: sometimes\n", nil, nil, `my.yaml:3: store.sync: "sometimes" is not possible: it must be always, interval or none`},
 		{"too small", "limits: {max_packet: 10}\n", nil, nil, `my.yaml:1: limits.max_packet: "10" is not possible: it must be a size from 1KiB to 268435455`},
 		{"too large", "session: {window: 65536}\n", nil, nil, `my.yaml:1: session.window: "65536" is not possible: it must be a whole number from 1 to 65535`},
+		{"more than the store takes", "store: {journal_file: 4GiB}\n", nil, nil, `my.yaml:1: store.journal_file: "4GiB" is not possible: it must be a size from 4MiB to 2GiB`},
+		{"a segment as large", "store: {segment_bytes: 4095MiB}\n", nil, nil, `my.yaml:1: store.segment_bytes: "4095MiB" is not possible: it must be a size from 1MiB to 2GiB`},
 		{"negative", "retention: {age: -1s}\n", nil, nil, `my.yaml:1: retention.age: "-1s" is not possible: it must be a duration from 0 to 36500d`},
 		{"no unit", "retention: {age: 10}\n", nil, nil, `my.yaml:1: retention.age: "10" is not possible: it must be a duration from 0 to 36500d`},
 		{"more than an int64", "store: {tail_bytes: 9999999999TiB}\n", nil, nil, `my.yaml:1: store.tail_bytes: "9999999999TiB" is not possible: it must be a size from 1MiB to 64GiB`},

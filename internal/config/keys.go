@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/edgemq/edgemq/store"
+)
 
 // key is one setting.
 type key struct {
@@ -69,7 +73,7 @@ var keys = []key{
 	},
 	{
 		"store.journal_file", "64MiB",
-		size{4 * mib, 4 * gib},
+		size{4 * mib, store.MaxFileBytes},
 		func(c *Config) any { return &c.Store.JournalFile },
 		"Size of one journal file. Files are made in advance and used again.",
 	},
@@ -87,7 +91,7 @@ var keys = []key{
 	},
 	{
 		"store.segment_bytes", "64MiB",
-		size{mib, 4*gib - mib},
+		size{mib, store.MaxFileBytes},
 		func(c *Config) any { return &c.Store.SegmentBytes },
 		"A client's segment file is sealed at this size. Retention deletes whole sealed segments.",
 	},
