@@ -90,7 +90,7 @@ var homes = map[string][]string{
 	"github.com/eclipse/paho.golang":      {"internal/client"},
 	"github.com/eclipse/paho.mqtt.golang": {"internal/client", "sdk"},
 	"go.etcd.io/bbolt":                    {"store/state"},
-	"github.com/mochi-mqtt/server/v2":     {"hooks", "broker", "broker/session", "broker/conn"},
+	"github.com/mochi-mqtt/server/v2":     {"hooks", "broker"},
 	"github.com/coder/websocket":          {"broker/transport", "internal/client"},
 	"log":                                 {},
 	"io/ioutil":                           {},
