@@ -149,7 +149,7 @@ func (a *appender) shut(err error) {
 // Append puts msgs (at consecutive offsets) and muts into the open group as one unit: after a crash
 // all of it is there or nothing. It copies what it is given and returns; done, if not nil, is called once when the
 // group is as durable as Options.Sync says, or has failed. Append blocks only while the open group is full.
-// With durable false nothing in it needs an fsync of its own (QoS 0, cursors); done comes after the write then.
+// With durable false nothing in it needs an fsync of its own (QoS 0, names of topics); done comes after the write then.
 // Errors at once, after which done is not called: ErrFull, ErrFailed, ErrClosed, ErrTooLarge.
 func (s *Store) Append(msgs []Message, muts []Mutation, durable bool, done Completion) error {
 	full := s.full.Load() != 0 && len(msgs) > 0

@@ -258,7 +258,7 @@ func (s *Store) TopicTotals() ([]Tally, error) {
 	return totals, err
 }
 
-// Keys calls yield for what Options.Keys finds in properties.
+// keyed tells whether Options.Keys finds anything in properties.
 func (s *Store) keyed(props []byte) bool {
 	found := false
 	if s.opt.Keys != nil && len(props) > 0 {

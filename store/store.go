@@ -176,7 +176,7 @@ func (s *Store) SearchTime(micros int64) uint64 {
 	return max(s.ledger.Search(micros), s.First())
 }
 
-// paths of what is in the data directory.
+// path is where something in the data directory is.
 func (o *Options) path(names ...string) string {
 	return filepath.Join(append([]string{o.Dir}, names...)...)
 }

@@ -358,7 +358,7 @@ func appendUser(dst []byte, name string, value []byte) []byte {
 // appendMark appends the message that tells a queue's consumer that it has been sent what was waiting when it attached.
 func appendMark(buf []byte, v packet.Version, m *membership) []byte {
 	var num [20]byte
-	o := packet.Outgoing{Topic: m.topic + "/$caught-up", Envelope: true}
+	o := packet.Outgoing{Topic: m.topic + wire.CaughtUp, Envelope: true}
 	o.Props = appendUser(nil, wire.Offset, strconv.AppendUint(num[:0], m.mark, 10))
 	m.mark = 0
 	return packet.AppendPublish(buf, v, &o)
@@ -375,6 +375,6 @@ func appendGap(buf []byte, v packet.Version, m *membership) []byte {
 	if g.Records == 0 {
 		return buf
 	}
-	o := packet.Outgoing{Topic: m.topic + "/$gap", Envelope: m.envelope, Payload: fmt.Appendf(nil, "%d %d %d", g.From, g.To, g.Records)}
+	o := packet.Outgoing{Topic: m.topic + wire.Gap, Envelope: m.envelope, Payload: fmt.Appendf(nil, "%d %d %d", g.From, g.To, g.Records)}
 	return packet.AppendPublish(buf, v, &o)
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/edgemq/edgemq/internal/wire"
 )
 
 // Kind says what a filter or name asks for.
@@ -58,7 +60,7 @@ const (
 	replayPrefix    = "$s/"
 	delayedPrefix   = "$delayed/"
 	exclusivePrefix = "$exclusive/"
-	nackSuffix      = "/$nack"
+	nackSuffix      = wire.Nack
 
 	// maxQueueName is the length of a queue's name.
 	maxQueueName = 128

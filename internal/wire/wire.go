@@ -24,5 +24,6 @@ const (
 // Ends of topics below $queue/<name>.
 const (
 	CaughtUp = "/$caught-up" // from the broker: the backlog as of attaching has all been sent
+	Gap      = "/$gap"       // from the broker: messages were dropped, from one offset to below another, and how many
 	Nack     = "/$nack"      // from a consumer: the message with this @Offset is refused
 )
