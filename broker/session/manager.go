@@ -54,7 +54,8 @@ type Manager struct {
 	exclusive exclusives
 	delayed   delayed
 	dedup     dedup
-	orphans   []orphan // until Run
+	orphansMu sync.Mutex
+	orphans   []orphan
 
 	links   links
 	writers sync.WaitGroup
@@ -146,8 +147,17 @@ func (m *Manager) expiryOf(c *packet.Connect) uint32 {
 	return min(m.opt.V3Expiry, m.opt.MaxExpiry)
 }
 
-// Attach gives the link its session: the one its client left behind, or a new one. An older connection of the same client ends. [MQTT-3.1.4-3]
+// Attach is attach; when it returns, the client's Will is on disk.
 func (m *Manager) Attach(l *Link) (present bool, err error) {
+	saved := newWaiter()
+	if present, err = m.attach(l, saved); err != nil {
+		return false, err
+	}
+	return present, saved.wait()
+}
+
+// attach gives the link its session: the one its client left behind, or a new one. An older connection of the same client ends. [MQTT-3.1.4-3]
+func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 	c := l.Connect
 	expiry := m.expiryOf(c)
 	m.mu.Lock()
@@ -186,7 +196,15 @@ func (m *Manager) Attach(l *Link) (present bool, err error) {
 		muts = append(muts, s.will.mutation(s.id))
 	}
 	if len(muts) > 0 {
-		if err := m.hub.Save(muts, nil); err != nil {
+		var done store.Completion
+		if c.Will != nil {
+			saved.add()
+			done = saved
+		}
+		if err := m.hub.Save(muts, done); err != nil {
+			if done != nil {
+				saved.Committed(0, nil)
+			}
 			s.link, s.will = nil, nil
 			l.session.Store(nil)
 			if !present {
@@ -370,8 +388,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	lastSweep := time.Now()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	m.orphanedWills()
 	for {
+		m.orphanedWills()
 		m.expire(time.Now())
 		m.retained.expire(m, time.Now())
 		if time.Since(lastSweep) > time.Minute {

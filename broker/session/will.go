@@ -98,12 +98,14 @@ func (s *Session) fireWill() {
 		return
 	}
 	s.will = nil
-	if err := s.m.publishWill(s.id, s.durable, w); err != nil {
-		s.m.logger.Error("publishing a Will failed", "client", s.id, "topic", w.topic, "err", err)
+	if err := s.m.publishWill(s.id, s.durable, w, true); err != nil {
+		s.m.logger.Error("publishing a Will failed, trying again", "client", s.id, "topic", w.topic, "err", err)
+		s.m.orphan(s.id, w)
 	}
 }
 
-func (m *Manager) publishWill(client string, durable bool, w *will) error {
+// publishWill publishes a Will; last: the client has left no other since, so there is none in the state any more.
+func (m *Manager) publishWill(client string, durable bool, w *will, last bool) error {
 	id, err := m.log.ClientID(client, durable)
 	if err != nil {
 		return err
@@ -116,7 +118,10 @@ func (m *Manager) publishWill(client string, durable bool, w *will) error {
 	if m.transient(w.flags.QoS(), m.excluded(w.topic)) {
 		msg.Flags |= record.FlagTransient
 	}
-	muts := []store.Mutation{record.Delete(record.BucketWills, []byte(client))}
+	var muts []store.Mutation
+	if last {
+		muts = append(muts, record.Delete(record.BucketWills, []byte(client)))
+	}
 	var rs []retain
 	if _, queue := topic.QueueOf(w.topic); w.flags.Has(record.FlagRetain) && !queue { // [MQTT-3.1.2-14] [MQTT-3.1.2-15]
 		r := newRetain(w.topic, &msg)
@@ -186,7 +191,7 @@ func (m *Manager) loadWills(alive time.Time) error {
 		}
 		s := m.sessions[string(k)]
 		if s == nil { // a session that ended with its connection
-			m.orphans = append(m.orphans, orphan{string(k), w})
+			m.orphan(string(k), w)
 			return true
 		}
 		if s.will = w; w.due.IsZero() {
@@ -200,18 +205,40 @@ func (m *Manager) loadWills(alive time.Time) error {
 	return err
 }
 
-// orphan is the Will of a client whose session did not outlive the broker.
+// orphan is a Will that is due and has no session: it ended with the broker, or the Will could not be published at its end.
 type orphan struct {
 	client string
 	will   *will
 }
 
-// orphanedWills publishes the Wills of clients whose sessions ended with the broker.
+func (m *Manager) orphan(client string, w *will) {
+	m.orphansMu.Lock()
+	defer m.orphansMu.Unlock()
+	m.orphans = append(m.orphans, orphan{client, w})
+}
+
+// orphanedWills publishes them, those that it can.
 func (m *Manager) orphanedWills() {
-	for _, o := range m.orphans {
-		if err := m.publishWill(o.client, false, o.will); err != nil {
-			m.logger.Error("publishing a Will failed", "client", o.client, "topic", o.will.topic, "err", err)
+	m.orphansMu.Lock()
+	all := m.orphans
+	m.orphans = nil
+	m.orphansMu.Unlock()
+	for _, o := range all {
+		if err := m.publishOrphan(o); err != nil {
+			m.logger.Debug("publishing a Will failed, trying again", "client", o.client, "topic", o.will.topic, "err", err)
+			m.orphan(o.client, o.will)
 		}
 	}
-	m.orphans = nil
+}
+
+func (m *Manager) publishOrphan(o orphan) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := true
+	if s := m.sessions[o.client]; s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		last = s.will == nil
+	}
+	return m.publishWill(o.client, false, o.will, last)
 }
