@@ -203,11 +203,12 @@ func (l *Link) Wake() {
 	for {
 		switch l.state.Load() {
 		case writerIdle:
+			l.m.writers.Add(1) // first: who sees the state may count on the count
 			if l.state.CompareAndSwap(writerIdle, writerRunning) {
-				l.m.writers.Add(1)
 				go l.write()
 				return
 			}
+			l.m.writers.Add(-1)
 		case writerRunning:
 			if l.state.CompareAndSwap(writerRunning, writerAgain) {
 				return
@@ -222,7 +223,7 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, writeBytes+writeB
 
 // write is the writer: it alone writes to the connection, and ends when there is nothing to write.
 func (l *Link) write() {
-	defer l.m.writers.Done()
+	defer l.m.writers.Add(-1)
 	pooled := buffers.Get().(*[]byte)
 	defer buffers.Put(pooled)
 	var work outbox

@@ -58,7 +58,7 @@ type Manager struct {
 	orphans   []orphan
 
 	links   links
-	writers sync.WaitGroup
+	writers atomic.Int64 // that run; not a WaitGroup, which takes it amiss if its count rises from 0 while somebody waits
 
 	due atomic.Int64 // when expire has something to do, ns since 1970; written with mu held
 
@@ -472,7 +472,11 @@ func (m *Manager) Shutdown(ctx context.Context) {
 }
 
 // Wait returns when the last writer has ended. Call it after every link is closed.
-func (m *Manager) Wait() { m.writers.Wait() }
+func (m *Manager) Wait() {
+	for m.writers.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
 
 // Stats counts what all links did.
 type Stats struct {
