@@ -26,14 +26,7 @@ func (f *Feed) resume() {
 	if f.reading || !f.behind() || f.full() || f.waiting > f.hub.max.records/2 {
 		return
 	}
-	select {
-	case <-f.hub.ctx.Done():
-		return
-	default:
-	}
-	f.reading = true
-	f.hub.wg.Add(1)
-	go f.catchUp()
+	f.reading = f.hub.walks.start(f.catchUp)
 }
 
 // behind tells whether the feed must read the log to go on; f.mu is held.
@@ -71,7 +64,6 @@ type walker struct {
 // catchUp reads the log from the feed's position until the window is full, the feed rests, or it has
 // caught up with the dispatcher and is live.
 func (f *Feed) catchUp() {
-	defer f.hub.wg.Done()
 	w := &walker{f: f, r: f.hub.log.NewReader(), gap: math.MaxUint64}
 	for {
 		more, err := w.step(w.near())
@@ -223,7 +215,7 @@ func (f *Feed) fallBehind() {
 	f.overrun = true
 	f.hub.logger.Warn("slow subscriber is too far behind", "feed", f.id)
 	if f.opt.Overrun != nil {
-		f.hub.wg.Go(f.opt.Overrun) // it takes locks that come before ours
+		f.hub.walks.start(f.opt.Overrun) // it takes locks that come before ours
 	}
 }
 

@@ -37,9 +37,32 @@ type Hub struct {
 	feeds   map[string]*Feed
 
 	saver saver
-	wg    sync.WaitGroup // catch-up goroutines
+	walks walks // catch-up goroutines
 	ctx   context.Context
 	stop  context.CancelFunc
+}
+
+// walks are goroutines that may be started until end is called, which waits for them.
+type walks struct {
+	mu   sync.Mutex
+	over bool
+	wg   sync.WaitGroup
+}
+
+func (w *walks) start(fn func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		w.wg.Go(fn)
+	}
+	return !w.over
+}
+
+func (w *walks) end() {
+	w.mu.Lock()
+	w.over = true
+	w.mu.Unlock()
+	w.wg.Wait()
 }
 
 // ref is a record of the group in hand, chosen for a feed.
@@ -90,7 +113,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	wg.Go(func() { h.watchQueues(ctx) })
 	err := h.log.Follow(ctx, h.dispatch)
 	h.stop()
-	h.wg.Wait()
+	h.walks.end()
 	wg.Wait()
 	h.saver.flush()
 	if ctx.Err() != nil {
