@@ -222,3 +222,48 @@ func TestQueueDropsItsOldest(t *testing.T) {
 		}
 	}
 }
+
+// A consumer that never acknowledges keeps what it has and the publishers of that; the others' messages go on to
+// whoever takes them, however many there are.
+func TestStuckConsumerLeavesTheRestToOthers(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{})
+	const publishers, each = 40, 500
+	stuck := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "stuck", Clean: true, ReceiveMaximum: 1})
+	stuck.Subscribe("$queue/q", 1)
+	busy := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "busy", Clean: true})
+	busy.Subscribe("$queue/q", 1)
+	for p := range publishers {
+		c := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: fmt.Sprint("p", p), Clean: true})
+		for i := range each {
+			c.Send(packet.AppendPublish(nil, packet.V5, &packet.Outgoing{
+				QoS: 1, PacketID: uint16(i + 1), Topic: "$queue/q", Payload: fmt.Appendf(nil, "%d %d", p, i),
+			}))
+		}
+		for i := range each {
+			c.ExpectAck(packet.TypePuback, uint16(i+1))
+		}
+	}
+	next := [publishers]int{}
+	kept := -1 // the publisher of the one message that the stuck consumer has
+	for got := 0; got < (publishers-1)*each; {
+		d := busy.Delivery()
+		busy.Ack(d)
+		var p, i int
+		if _, err := fmt.Sscan(d.Payload, &p, &i); err != nil {
+			t.Fatal(err)
+		}
+		if i != next[p] {
+			t.Fatalf("publisher %d: got %d, want %d", p, i, next[p])
+		}
+		next[p]++
+		got++
+	}
+	for p, n := range next {
+		if n < each {
+			if kept >= 0 {
+				t.Fatalf("publishers %d and %d are both held back", kept, p)
+			}
+			kept = p
+		}
+	}
+}

@@ -137,3 +137,41 @@ func (f *Feed) rebalance() {
 	}
 	f.wake()
 }
+
+// relieve is called when the feed reads no further because enough waits: members with nothing to take get keys of those
+// that have something, as far as none of a key's items is with its member. So a member that takes its time, or nothing at
+// all, keeps only the keys of what it has. f.mu is held.
+func (f *Feed) relieve() {
+	if !f.opt.Shared || len(f.members) < 2 || f.waiting == 0 {
+		return
+	}
+	var idle []*Member
+	for _, m := range f.members {
+		if m.todo.len() == 0 && m.sent == 0 { // with something in hand its window may be full
+			idle = append(idle, m)
+		}
+	}
+	if len(idle) == 0 {
+		return
+	}
+	moved := map[*key]struct{}{}
+	for _, k := range f.keys {
+		if k.waiting > 0 && k.sent == 0 && k.blocked == 0 && !k.moving && k.m.todo.len() > 0 {
+			k.m = idle[len(moved)%len(idle)]
+			k.waiting = 0
+			k.held.clear()
+			moved[k] = struct{}{}
+		}
+	}
+	if len(moved) == 0 {
+		return
+	}
+	for seq := f.win.head; seq < f.win.tail; seq++ {
+		s := f.win.at(seq)
+		if _, ok := moved[s.key]; ok && s.state == waiting {
+			s.m = nil
+			f.assign(s)
+		}
+	}
+	f.wake()
+}
