@@ -65,7 +65,7 @@ func TestResume(t *testing.T) {
 				}
 			}
 			c.Ping() // the acks have been taken
-			c.Close()
+			leave(t, b, c, "c")
 			pub.Publish("t", "new")
 			if restart {
 				b.Stop()

@@ -2,7 +2,9 @@ package broker_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/internal/testbroker"
@@ -132,5 +134,88 @@ func TestAckOfTheWrongKind(t *testing.T) {
 				}
 			})
 		}
+	})
+}
+
+// What has been sent at QoS 2 is brought to its end although it expires meanwhile, in both directions. [MQTT-4.3.3-7] [MQTT-4.3.3-13]
+func TestExpiryDoesNotEndQoS2(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{})
+	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, keeper("c"))
+	c.Subscribe("t", 2)
+	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("pub"))
+	for i, qos := range []byte{2, 2, 1} {
+		id := uint16(i + 1)
+		pub.Send(packet.AppendPublish(nil, packet.V5, &packet.Outgoing{QoS: qos, PacketID: id, Topic: "t", HasExpiry: true, Expiry: 1, Payload: fmt.Append(nil, i)}))
+		pub.Next()
+	}
+	zero, one := receive(t, c, 2, "0", false), receive(t, c, 2, "1", false)
+	receive(t, c, 1, "2", false)
+	ack(c, packet.V5, packet.TypePubrec, zero.PacketID)
+	c.ExpectAck(packet.TypePubrel, zero.PacketID)
+	leave(t, b, c, "c")
+	pub.Send(packet.AppendPublish(nil, packet.V5, &packet.Outgoing{QoS: 2, PacketID: 9, Topic: "t", HasExpiry: true, Expiry: 1, Payload: []byte("offline")}))
+	pub.ExpectAck(packet.TypePubrec, 9)
+	<-time.After(1100 * time.Millisecond)
+	ack(pub, packet.V5, packet.TypePubrel, 1)
+	if code := pub.ExpectAck(packet.TypePubcomp, 1); code != 0 {
+		t.Errorf("PUBCOMP 0x%02X", code)
+	}
+	pub.Publish("t", "new")
+	c = testbroker.ConnectRaw(t, b.Addr, packet.V5, keeper("c"))
+	c.ExpectAck(packet.TypePubrel, zero.PacketID)
+	if d := receive(t, c, 2, "1", true); d.PacketID != one.PacketID || d.Expiry != 0 {
+		t.Errorf("packet id %d, was %d; expiry %d", d.PacketID, one.PacketID, d.Expiry)
+	}
+	receive(t, c, 1, "new", false) // what was sent at QoS 1 or not at all has expired
+}
+
+// A QoS 2 delivery whose message is gone is released, since the client may hold its packet id: a retained message that was taken away, and
+// what another consumer of a queue has now.
+func TestGoneIsReleased(t *testing.T) {
+	versions(t, func(t *testing.T, v packet.Version) {
+		b := testbroker.Run(t, testbroker.Options{})
+		pub := testbroker.ConnectRaw(t, b.Addr, v, clean("pub"))
+		pub.Send(packet.AppendPublish(nil, v, &packet.Outgoing{QoS: 2, PacketID: 1, Topic: "r", Retain: true, Payload: []byte("r")}))
+		pub.ExpectAck(packet.TypePubrec, 1)
+		c := testbroker.ConnectRaw(t, b.Addr, v, keeper("c"))
+		c.Subscribe("r", 2)
+		r := receive(t, c, 2, "r", false)
+		c.Subscribe("$queue/q", 2)
+		publish2(pub, v, 2, "$queue/q", "q", false)
+		q := receive(t, c, 2, "q", false)
+		other := testbroker.ConnectRaw(t, b.Addr, v, keeper("other"))
+		other.Subscribe("$queue/q", 2)
+		leave(t, b, c, "c")
+		receive(t, other, 2, "q", false)
+		leave(t, b, other, "other")
+		retain(pub, v, "r", "", 0)
+
+		c = testbroker.ConnectRaw(t, b.Addr, v, keeper("c"))
+		// The live message that took the retained one away, the queue's, which is back, and the release, in any order.
+		var got []string
+		for range 3 {
+			frame := c.Next()
+			switch packet.TypeOf(frame) {
+			case packet.TypePubrel:
+				var a packet.Ack
+				if err := packet.ParseAck(v, frame, &a); err != nil || a.PacketID != r.PacketID {
+					t.Fatalf("PUBREL for %d, want %d (%v)", a.PacketID, r.PacketID, err)
+				}
+				got = append(got, "released")
+				ack(c, v, packet.TypePubcomp, a.PacketID)
+			case packet.TypePublish:
+				var d packet.Publish
+				if err := packet.ParseDelivery(v, frame, &d); err != nil {
+					t.Fatal(err)
+				}
+				if got = append(got, string(d.Payload)); string(d.Payload) == "q" && d.PacketID != q.PacketID {
+					t.Errorf("packet id %d, was %d", d.PacketID, q.PacketID)
+				}
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, []string{"", "q", "released"}) {
+			t.Errorf("got %q", got)
+		}
+		c.Ping()
 	})
 }

@@ -13,6 +13,7 @@ type Member struct {
 	feed   *Feed
 	w      Waker
 	serial uint64 // its number among all that ever joined
+	before uint64 // what lies above was never sent to anybody when it joined
 	qos    byte
 	sent   int  // items taken and not settled; guarded by Feed.mu
 	gap    Gap  // guarded by Feed.mu
@@ -29,7 +30,7 @@ func (f *Feed) Join(w Waker, qos byte) *Member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.joined++
-	m := &Member{feed: f, w: w, qos: qos, serial: f.joined}
+	m := &Member{feed: f, w: w, qos: qos, serial: f.joined, before: f.sent}
 	if f.closed {
 		m.gone = true
 		return m
@@ -143,7 +144,8 @@ func (m *Member) Take(dst []Item, maxItems, maxBytes int) []Item {
 			if now == 0 {
 				now = time.Now().UnixMicro()
 			}
-			if now >= s.Time+int64(s.Expiry)*1e6 { // [MQTT-3.3.2-5]
+			s.Expired = now >= s.Time+int64(s.Expiry)*1e6
+			if s.Expired && (s.Offset > m.before || min(s.Flags.QoS(), s.Match.QoS, m.qos) < 2) { // [MQTT-3.3.2-5]
 				m.todo.pop()
 				f.stats.Expired++
 				f.settle(s)

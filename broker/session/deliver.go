@@ -202,8 +202,14 @@ func (s *Session) file(m *membership, it *feed.Item, w *outbox) (id uint16, dup,
 			return to.id, true, false // [MQTT-4.4.0-1] [MQTT-3.3.1-1]
 		}
 	}
+	if it.Expired {
+		w.void = append(w.void, it.Seq)
+		return 0, false, true
+	}
 	if s.flights.n+len(s.resend.ids) >= math.MaxUint16 { // ids kept for what never came again have used up all others
-		w.muts = s.forgetFlights(w.muts, s.resend.clear())
+		for _, to := range s.resend.clear() {
+			w.muts = s.forgetFlight(w.muts, to)
+		}
 	}
 	for {
 		if s.lastID++; s.lastID == 0 { // [MQTT-2.2.1-3]
@@ -219,12 +225,23 @@ func (s *Session) file(m *membership, it *feed.Item, w *outbox) (id uint16, dup,
 	return fl.id, false, false
 }
 
-// forgetFlights appends to muts that deliveries which will not come again are gone.
+// forgetFlights gives up deliveries whose messages will not come again, and appends what that changes to muts; mu is held. The client may
+// have been sent one at QoS 2 and wait for the PUBREL: a new message under its id would be taken for that one and dropped.
 func (s *Session) forgetFlights(muts []store.Mutation, gone []resend) []store.Mutation {
 	for _, to := range gone {
-		if s.durable && to.stage != sentQoS1 {
-			muts = append(muts, record.Delete(record.BucketInflight, sentKey(s.id, to.id)))
+		if to.stage == sentQoS2 {
+			muts = s.release2(muts, to.id)
+		} else {
+			muts = s.forgetFlight(muts, to)
 		}
+	}
+	return muts
+}
+
+// forgetFlight appends to muts that a delivery is gone.
+func (s *Session) forgetFlight(muts []store.Mutation, to resend) []store.Mutation {
+	if s.durable && to.stage != sentQoS1 {
+		muts = append(muts, record.Delete(record.BucketInflight, sentKey(s.id, to.id)))
 	}
 	return muts
 }

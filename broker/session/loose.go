@@ -57,6 +57,30 @@ func (s *Session) keepApart(m *membership) {
 	m.Settle(seqs...)
 }
 
+// setApart takes a delivery of QoS 2 from its source, which is no more; mu is held.
+func (s *Session) setApart(muts []store.Mutation, fl *flight) []store.Mutation {
+	fl.m, fl.offset = &membership{source: apart{}, key: apartKey}, ^uint64(fl.id) // there is no record to be found by it
+	if s.durable {
+		muts = append(muts, s.saveFlight(apartKey, fl))
+	}
+	return muts
+}
+
+// release2 sends the PUBREL of a delivery whose message is gone, without waiting for a PUBREC; mu is held. One that the client was not
+// sent is nothing to it.
+func (s *Session) release2(muts []store.Mutation, id uint16) []store.Mutation {
+	l := s.link
+	if l == nil || !s.flights.place(flight{id: id, stage: released}) {
+		return s.forgetFlight(muts, resend{id, released})
+	}
+	if rel := packet.AppendAck(nil, l.Version, packet.TypePubrel, id, packet.CodeSuccess, ""); l.live.Load() {
+		l.Send(rel)
+	} else {
+		l.resumed = append(l.resumed, rel...)
+	}
+	return s.setApart(muts, s.flights.get(id))
+}
+
 // orphans takes what is on its way and no subscription wants any more from the session's feed; mu is held.
 func (s *Session) orphans(c *change) {
 	seqs := s.own.Orphans()
@@ -118,8 +142,10 @@ func (s *Session) resumeLoose(l *Link) {
 			fl.size, sent = s.sendAgain(l, k, to)
 		}
 		switch {
-		case !sent || !s.flights.place(fl):
+		case !sent:
 			muts = s.forgetFlights(muts, []resend{to})
+		case !s.flights.place(fl):
+			muts = s.forgetFlight(muts, to)
 		case to.stage == released:
 			l.resumed = packet.AppendAck(l.resumed, l.Version, packet.TypePubrel, to.id, packet.CodeSuccess, "")
 		}

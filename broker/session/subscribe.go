@@ -244,13 +244,13 @@ func (s *Session) remove(m *membership, c *change) {
 		if fl.m != m {
 			continue
 		}
-		if fl.stage != sentQoS1 && strings.HasPrefix(m.key, feed.SharePrefix) {
-			s.flights.slots[i].m = s.m.loose(m.key) // [MQTT-3.10.4-3]
-			continue
+		switch {
+		case fl.stage == sentQoS1:
+			s.flights.take(fl.id)
+		case strings.HasPrefix(m.key, feed.SharePrefix): // [MQTT-3.10.4-3]
+			s.flights.slots[i].m = s.m.loose(m.key)
+		default: // the client still has to be brought to the end of it
+			c.muts = s.setApart(c.muts, &s.flights.slots[i])
 		}
-		if s.durable && fl.stage != sentQoS1 {
-			c.muts = append(c.muts, record.Delete(record.BucketInflight, sentKey(s.id, fl.id)))
-		}
-		s.flights.take(fl.id)
 	}
 }
