@@ -65,8 +65,8 @@ func TestConnack(t *testing.T) {
 		t.Errorf("%+v", ack)
 	}
 	again := testbroker.DialRaw(t, b.Addr, packet.V5)
-	ack2 := again.Connect(&packet.Connect{ClientID: ack.AssignedClientID, KeepAlive: 30, HasSessionExpiry: true, SessionExpiry: 3600})
-	if !ack2.SessionPresent || ack2.HasServerKeepAlive || ack2.HasSessionExpiry || ack2.AssignedClientID != "" {
+	ack2 := again.Connect(&packet.Connect{ClientID: ack.AssignedClientID, KeepAlive: 30, HasSessionExpiry: true, SessionExpiry: 3600, RequestResponseInfo: true})
+	if !ack2.SessionPresent || ack2.HasServerKeepAlive || ack2.HasSessionExpiry || ack2.AssignedClientID != "" || ack2.ResponseInfo != "" || ack2.AuthMethod != "" {
 		t.Errorf("%+v", ack2)
 	}
 	if code := c.ExpectClosed(); code != int(packet.CodeTakenOver) {

@@ -49,7 +49,7 @@ func TestOfflineMessages(t *testing.T) {
 	})
 }
 
-// A client with a small window gets everything, never more at a time than it can hold. [MQTT-3.3.4-7] [MQTT-3.3.4-8]
+// A client with a small window gets everything, never more at a time than it can hold. [MQTT-3.3.4-9]
 func TestSmallWindow(t *testing.T) {
 	b := testbroker.Run(t, testbroker.Options{})
 	for _, qos := range []byte{1, 2} {

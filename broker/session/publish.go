@@ -72,7 +72,7 @@ func (l *Link) Publish(p *packet.Publish) error {
 	if p.QoS > 0 {
 		l.unanswered.Add(1)
 		if n := l.quota.Add(1); l.Version == packet.V5 && int(n) > l.m.opt.ReceiveMaximum {
-			return &packet.Error{Code: packet.CodeReceiveMaximum, Rule: "MQTT-3.3.4-9", Msg: "more publishes in flight than Receive Maximum"}
+			return &packet.Error{Code: packet.CodeReceiveMaximum, Rule: "MQTT-3.3.4-7", Msg: "more publishes in flight than Receive Maximum"}
 		}
 		in.batch.n++
 		if p.QoS == 1 {
