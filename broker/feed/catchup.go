@@ -131,6 +131,7 @@ func (w *walker) read() (more bool, err error) {
 	f.mu.Lock()
 	if !f.behind() || f.full() || f.hub.ctx.Err() != nil {
 		f.reading = false
+		f.relieve() // those with nothing to take would not ask
 		f.mu.Unlock()
 		return false, nil
 	}
