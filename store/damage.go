@@ -21,8 +21,10 @@ func (s *Store) damagedAt(offset uint64, e *ledger.Entry, err error) {
 	var c *record.CorruptError
 	switch {
 	case errors.Is(err, errBadEntry):
-		c = &record.CorruptError{Path: s.opt.path("ledger", fmt.Sprintf("%08x.ldg", offset/ledger.FileEntries)),
-			Pos: record.FileHeaderSize + int64(offset%ledger.FileEntries)*ledger.EntrySize, Err: err}
+		c = &record.CorruptError{
+			Path: s.opt.path("ledger", fmt.Sprintf("%08x.ldg", offset/ledger.FileEntries)),
+			Pos:  record.FileHeaderSize + int64(offset%ledger.FileEntries)*ledger.EntrySize, Err: err,
+		}
 	case !errors.As(err, &c):
 		owner := e.Client
 		if g := s.table.get(e.Segment); g != nil {
