@@ -213,6 +213,17 @@ func TestReasonStrings(t *testing.T) {
 			}
 		})
 	}
+	for size, want := range map[uint32]bool{0: true, 30: false} { // [MQTT-3.2.2-19]
+		c := testbroker.DialRaw(t, b.Addr, packet.V5)
+		if ack := c.Connect(&packet.Connect{Clean: true, AuthMethod: "x", MaximumPacketSize: size}); ack.Code != packet.CodeBadAuthMethod || (ack.ReasonString != "") != want {
+			t.Errorf("CONNACK %+v to a client that takes %d bytes", ack, size)
+		}
+	}
+	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{Clean: true, MaximumPacketSize: 20})
+	c.SendHex("10 00")
+	if d, err := packet.ParseServerDisconnect(c.Expect(packet.TypeDisconnect)); err != nil || d.ReasonString != "" {
+		t.Errorf("DISCONNECT %+v %v to a client that takes 20 bytes", d, err)
+	}
 }
 
 // An expiry counts down, and ends a message at the moment it should. [MQTT-3.3.2-5] [MQTT-3.3.2-6]
