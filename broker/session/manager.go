@@ -311,12 +311,17 @@ func (m *Manager) Detach(l *Link) {
 }
 
 // Goodbye carries out the client's DISCONNECT; Detach follows. What it says holds at once: the client may come back before
-// this connection's end has been noticed.
+// this connection's end has been noticed. When it returns, and the client sees the connection end, a Will that is void is gone
+// from the disk.
 func (l *Link) Goodbye(d *packet.Disconnect) {
-	s := l.session.Load()
-	if s == nil {
-		return
+	if s := l.session.Load(); s != nil {
+		saved := newWaiter()
+		s.goodbye(l, d, saved)
+		_ = saved.wait() // if it could not be saved, the store has failed and the broker ends
 	}
+}
+
+func (s *Session) goodbye(l *Link, d *packet.Disconnect, saved *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != l {
@@ -327,7 +332,8 @@ func (l *Link) Goodbye(d *packet.Disconnect) {
 	}
 	if d.Code == packet.CodeSuccess && s.will != nil { // [MQTT-3.1.2-8] [MQTT-3.1.2-10] [MQTT-3.14.4-3]
 		s.will = nil
-		s.saveWill()
+		saved.add()
+		s.saveWill(saved)
 	}
 }
 

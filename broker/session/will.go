@@ -63,7 +63,7 @@ func (s *Session) willOnReturn(taken, over bool) {
 		return
 	}
 	s.will = nil // in time: [MQTT-3.1.3-9]
-	s.saveWill()
+	s.saveWill(nil)
 }
 
 // willOnClose deals with the Will when the connection has ended. mu is held.
@@ -77,16 +77,19 @@ func (s *Session) willOnClose() {
 		return
 	}
 	s.will.due = s.offline.Add(time.Duration(delay) * time.Second)
-	s.saveWill()
+	s.saveWill(nil)
 }
 
-// saveWill saves the Will or that there is none.
-func (s *Session) saveWill() {
+// saveWill saves the Will or that there is none. done may be nil.
+func (s *Session) saveWill(done store.Completion) {
 	mut := record.Delete(record.BucketWills, []byte(s.id))
 	if s.will != nil {
 		mut = s.will.mutation(s.id)
 	}
-	if err := s.m.log.Append(nil, []store.Mutation{mut}, true, nil); err != nil {
+	if err := s.m.log.Append(nil, []store.Mutation{mut}, true, done); err != nil {
+		if done != nil {
+			done.Committed(0, err)
+		}
 		s.m.logger.Error("saving a Will failed", "client", s.id, "err", err)
 	}
 }
