@@ -23,11 +23,11 @@ const (
 
 // resume starts the catch-up goroutine if there is something to catch up with, and room; f.mu is held.
 func (f *Feed) resume() {
-	if f.reading || !f.behind() {
-		return
-	}
 	if f.full() || f.waiting > f.hub.max.records/2 {
 		f.relieve()
+		return
+	}
+	if f.reading || !f.behind() {
 		return
 	}
 	f.reading = f.hub.walks.start(f.catchUp)
