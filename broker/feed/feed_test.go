@@ -47,7 +47,7 @@ func (n *node) restart(fs *vfstest.Disk) *node {
 	return open(n.t, fs, "data", n.hub.max).run()
 }
 
-func numbers1(from, to int) []string {
+func upTo(from, to int) []string {
 	var s []string
 	for i := from; i <= to; i++ {
 		s = append(s, strconv.Itoa(i))
@@ -67,215 +67,6 @@ func startDisk(t *testing.T, max bounds) (*node, *vfstest.Disk) {
 	return open(t, d, "data", max).run(), d
 }
 
-// TestBindWhileInFlight: a queue is bound to more topics while a consumer has messages that it has not settled.
-func TestBindWhileInFlight(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		then func(n *node, d *vfstest.Disk, q *Queues, f *Feed, holder *taker, items []Item)
-	}{
-		{"the consumer settles them", func(n *node, _ *vfstest.Disk, _ *Queues, f *Feed, k *taker, items []Item) {
-			k.settle(items...)
-			k.want("b1", "b2")
-			k.idle()
-		}},
-		{"the new filter matches them too", func(n *node, _ *vfstest.Disk, q *Queues, f *Feed, k *taker, items []Item) {
-			n.bind(q, f, "a/#")
-			k.want("b1", "b2")
-			k.idle()
-			k.settle(items...)
-			k.idle()
-		}},
-		{"it goes before the walk begins", func(n *node, _ *vfstest.Disk, _ *Queues, f *Feed, k *taker, items []Item) {
-			k.Leave()
-			k = n.join(f)
-			k.want("a2", "b1", "a3", "b2")
-			k.idle()
-		}},
-		{"it goes after the walk has passed them", func(n *node, _ *vfstest.Disk, _ *Queues, f *Feed, k *taker, items []Item) {
-			k.want("b1", "b2")
-			k.idle()
-			k.Leave()
-			k = n.join(f)
-			k.want("a2", "a3")
-			k.idle()
-		}},
-		{"it goes and another is there", func(n *node, _ *vfstest.Disk, _ *Queues, f *Feed, k *taker, items []Item) {
-			k.want("b1", "b2")
-			other := n.join(f)
-			k.Leave()
-			other.want("a2", "a3")
-			other.idle()
-			n.put("p", "a/1", "a4")
-			other.want("a4")
-		}},
-		{"it goes while the walk is held up, and another is there", func(n *node, _ *vfstest.Disk, q *Queues, f *Feed, k *taker, items []Item) {
-			other := n.join(f)
-			n.bind(q, f, "c")
-			k.Leave()
-			other.want("a2", "a3", "b1", "b2") // in order of each topic; walking back is not arrival order
-			other.idle()
-		}},
-		{"a clean restart", func(n *node, d *vfstest.Disk, _ *Queues, _ *Feed, k *taker, items []Item) {
-			k.want("b1")
-			k.Leave()
-			n = n.restart(d)
-			_, f := n.queue("q")
-			k = n.join(f)
-			k.want("a2", "a3", "b2")
-			k.idle()
-		}},
-		{"a restart after the walk", func(n *node, d *vfstest.Disk, _ *Queues, _ *Feed, k *taker, items []Item) {
-			k.want("b1", "b2")
-			k.settle(items[1])
-			k.Leave()
-			n = n.restart(d)
-			_, f := n.queue("q")
-			k = n.join(f)
-			k.want("a2")
-			k.idle()
-		}},
-		{"a third filter while still walking", func(n *node, d *vfstest.Disk, q *Queues, f *Feed, k *taker, items []Item) {
-			k.want("b1")
-			n.bind(q, f, "+/1")
-			k.want("b2")
-			k.settle(items[1])
-			k.Leave()
-			n = n.restart(d)
-			_, f = n.queue("q")
-			k = n.join(f)
-			k.want("a2")
-			k.idle()
-		}},
-		{"the filter that chose them is removed", func(n *node, d *vfstest.Disk, q *Queues, f *Feed, k *taker, items []Item) {
-			if ok, err := q.Unbind(f, "a/1", nil); !ok || err != nil {
-				n.t.Fatal(ok, err)
-			}
-			k.want("b1", "b2")
-			k.idle()
-			k.Leave()
-			k = n.join(f)
-			k.idle()
-			if low := n.hub.Protect(); low != n.store.Committed() {
-				n.t.Errorf("offset %d is still held, %d is the end", low, n.store.Committed())
-			}
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			n, d := startDisk(t, bounds{})
-			n.put("p", "a/1", "a1")
-			n.put("p", "a/1", "a2")
-			n.put("p", "b/1", "b1")
-			n.put("p", "a/1", "a3")
-			n.put("p", "b/1", "b2")
-			q, f := n.queue("q", "a/1")
-			k := n.join(f)
-			k.want("a1")
-			items := k.take(2)
-			k.idle()
-			n.bind(q, f, "b/+")
-			tc.then(n, d, q, f, k, items)
-		})
-	}
-}
-
-// TestSettledOutOfOrder: what was settled ahead of others does not come again, nor is anything else left out.
-func TestSettledOutOfOrder(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		then func(n *node, d *vfstest.Disk, q *Queues, f *Feed)
-		want []string
-	}{
-		{"leave", func(*node, *vfstest.Disk, *Queues, *Feed) {}, []string{"1", "4"}},
-		{"a new filter matches between them", func(n *node, _ *vfstest.Disk, q *Queues, f *Feed) { n.bind(q, f, "b") }, []string{"b0", "1", "b1", "b2", "4"}},
-		{"a new filter matches them too", func(n *node, _ *vfstest.Disk, q *Queues, f *Feed) { n.bind(q, f, "#") }, []string{"b0", "1", "b1", "b2", "4"}},
-	} {
-		for _, restart := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, restart=%v", tc.name, restart), func(t *testing.T) {
-				t.Parallel()
-				n, d := startDisk(t, bounds{})
-				n.put("p", "b", "b0")
-				n.put("p", "a", "1", "2")
-				n.put("p", "b", "b1")
-				n.put("p", "a", "3")
-				n.put("p", "b", "b2")
-				n.put("p", "a", "4")
-				q, f := n.queue("q", "a")
-				k := n.join(f)
-				items := k.take(4)
-				k.settle(items[2], items[1])
-				k.Leave()
-				tc.then(n, d, q, f)
-				if restart {
-					n = n.restart(d)
-					_, f = n.queue("q")
-				}
-				// Half of it now, the rest after another rest.
-				k = n.join(f)
-				items = k.take(len(tc.want))
-				if got := texts(items); !slices.Equal(got, tc.want) {
-					t.Fatalf("got %q, want %q", got, tc.want)
-				}
-				k.idle()
-				for i := len(items) - 1; i > 0; i -= 2 {
-					k.settle(items[i])
-				}
-				k.Leave()
-				if restart {
-					n = n.restart(d)
-					_, f = n.queue("q")
-				}
-				k = n.join(f)
-				var rest []string
-				for i, it := range items {
-					if i == 0 || i%2 != (len(items)-1)%2 {
-						rest = append(rest, string(it.Payload))
-					}
-				}
-				k.want(rest...)
-				k.idle()
-			})
-		}
-	}
-}
-
-// TestWalkAheadOfDispatcher: a commit can be read before it is dispatched, so a feed may be further than the dispatcher.
-func TestWalkAheadOfDispatcher(t *testing.T) {
-	n := open(t, nil, t.TempDir(), bounds{})
-	n.runStore()
-	n.put("p", "a", "1", "2", "3", "4")
-	_, f := n.queue("q", "a")
-	k := n.join(f)
-	items := k.take(4)
-	k.settle(items[1], items[2])
-	k.Leave()
-	k = n.join(f)
-	n.runHub()
-	k.want("1", "4")
-	k.idle()
-	n.put("p", "a", "5")
-	k.want("5")
-	k.idle()
-}
-
-// TestBoundAndConsumed: what a queue has consumed does not come again because another of its filters matches it as well.
-func TestBoundAndConsumed(t *testing.T) {
-	n := start(t, bounds{})
-	n.put("p", "a/1", "a1", "a2")
-	n.put("p", "b/1", "b1")
-	q, f := n.queue("q", "a/#")
-	k := n.join(f)
-	k.want("a1", "a2")
-	n.bind(q, f, "+/1")
-	k.want("b1")
-	k.idle()
-	n.bind(q, f, "#")
-	k.idle()
-	n.put("p", "a/1", "a3")
-	k.want("a3")
-	k.idle()
-}
-
 // TestSlowMemberFallsBehind: the window stays bounded, and everything comes in order.
 func TestSlowMemberFallsBehind(t *testing.T) {
 	n := start(t, bounds{records: 10, bytes: 1 << 20, span: 40})
@@ -284,8 +75,8 @@ func TestSlowMemberFallsBehind(t *testing.T) {
 	slow, quick := n.join(f), n.join(other)
 	const all = 500
 	for i := 1; i <= all; i += 10 {
-		n.put("p", "a", numbers1(i, i+9)...)
-		quick.want(numbers1(i, i+9)...)
+		n.put("p", "a", upTo(i, i+9)...)
+		quick.want(upTo(i, i+9)...)
 	}
 	got := 0
 	for got < all {
@@ -338,8 +129,8 @@ func TestMaxLag(t *testing.T) {
 		}
 		f.Subscribe(Filter{Filter: "a", From: Now})
 		k := n.join(f)
-		n.put("p", "a", numbers1(1, 200)...)
-		k.want(numbers1(1, 4)...)
+		n.put("p", "a", upTo(1, 200)...)
+		k.want(upTo(1, 4)...)
 		await(t, "the feed to have given up", func() bool { return f.Stats().Skipped > 0 })
 		for k.Take(nil, 100, 1<<20) != nil {
 		}
@@ -356,7 +147,7 @@ func TestMaxLag(t *testing.T) {
 		}
 		f.Subscribe(Filter{Filter: "a", From: Now, QoS: 1})
 		k := n.join(f)
-		n.put("p", "a", numbers1(1, 200)...)
+		n.put("p", "a", upTo(1, 200)...)
 		k.want("1", "2")
 		<-told
 		k.want("3", "4")
@@ -372,7 +163,7 @@ func TestMaxLag(t *testing.T) {
 		}
 		f.Subscribe(Filter{Filter: "a", From: Now})
 		k := n.join(f)
-		n.put("p", "a", numbers1(1, 20)...)
+		n.put("p", "a", upTo(1, 20)...)
 		k.want("1", "2", "3", "4")
 		await(t, "the feed to have given up", func() bool { return f.Stats().Skipped > 0 })
 	})
@@ -622,6 +413,27 @@ func TestShardingKey(t *testing.T) {
 				got++
 			}
 		}
+	}
+}
+
+// TestRefusedInTheirTime: of two refused messages the one that is due later comes as well, though nothing else happens, and
+// when all is settled no key is kept for them.
+func TestRefusedInTheirTime(t *testing.T) {
+	n := start(t, bounds{})
+	_, f := n.queue("q", "a")
+	n.put("p", "a", "soon")
+	n.put("p2", "a", "later")
+	k := n.join(f)
+	items := k.take(2)
+	k.Refuse(items[0].Seq, "", time.Millisecond)
+	k.Refuse(items[1].Seq, "", 50*time.Millisecond)
+	k.want("soon")
+	k.want("later")
+	k.idle()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.keys) > 0 || len(f.tries) > 0 {
+		t.Errorf("%d keys and %d refusals are still known", len(f.keys), len(f.tries))
 	}
 }
 

@@ -38,7 +38,8 @@ type tally struct {
 type fate struct {
 	holder  *consumer // has it and has not settled it
 	settled bool
-	again   bool // it may come again: a holder left, or a crash
+	again   bool // it may come again: a holder left or refused it, or a crash
+	refused bool // once; since then it comes out of turn, perhaps to the same member again
 }
 
 type world struct {
@@ -79,6 +80,10 @@ func (w *world) open() {
 		if w.feeds["q/"+name], err = w.queue.Use(name); err != nil {
 			w.t.Fatal(err)
 		}
+		p := Policy{MaxDeliveries: -1, RetryDelay: []time.Duration{time.Millisecond, 5 * time.Millisecond}}
+		if err := w.queue.SetPolicy(name, p); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	for _, t := range w.tally {
 		if t.shared {
@@ -103,18 +108,19 @@ func (w *world) open() {
 
 // consumer is a member of a feed: a goroutine that takes and settles as it likes.
 type consumer struct {
-	w    *world
-	t    *tally
-	m    *Member
-	rng  *rand.Rand
-	lazy bool // it settles late
-	wake chan struct{}
-	quit chan struct{}
-	done sync.WaitGroup
-	has  []Item          // taken and not settled
-	last map[string]int  // by publisher and topic: number of the last that came
-	seen map[string]bool // ids that came
-	keys map[string]int  // by publisher: how many of has
+	w     *world
+	t     *tally
+	m     *Member
+	rng   *rand.Rand
+	lazy  bool // it settles late
+	picky bool // it refuses some
+	wake  chan struct{}
+	quit  chan struct{}
+	done  sync.WaitGroup
+	has   []Item          // taken and not settled
+	last  map[string]int  // by publisher and topic: number of the last that came
+	seen  map[string]bool // ids that came
+	keys  map[string]int  // by publisher: how many of has
 }
 
 func (c *consumer) Wake() {
@@ -126,7 +132,7 @@ func (c *consumer) Wake() {
 
 func (w *world) join(t *tally, rng *rand.Rand, lazy bool) {
 	c := &consumer{
-		w: w, t: t, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), lazy: lazy,
+		w: w, t: t, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), lazy: lazy, picky: !lazy && rng.IntN(2) == 0,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}),
 		last: map[string]int{}, seen: map[string]bool{}, keys: map[string]int{},
 	}
@@ -205,10 +211,10 @@ func (c *consumer) took(it Item) {
 	} else if !f.again && !tainted {
 		w.fail("%s: %q came twice (holder %p, settled %v)", t.name, id, f.holder, f.settled)
 	}
-	if c.seen[id] && !tainted {
+	if c.seen[id] && !tainted && !f.refused {
 		w.fail("%s: %q came twice to one member", t.name, id)
 	}
-	if n <= c.last[stream] && !tainted {
+	if n <= c.last[stream] && !tainted && !f.refused {
 		w.fail("%s: %q came to a member after number %d of its stream", t.name, id, c.last[stream])
 	}
 	for _, other := range w.consumers {
@@ -216,7 +222,7 @@ func (c *consumer) took(it Item) {
 			w.fail("%s: %q came while another member has %d of its publisher", t.name, id, other.keys[publisher])
 		}
 	}
-	c.seen[id], c.last[stream] = true, n
+	c.seen[id], c.last[stream] = true, max(n, c.last[stream])
 	f.again, f.holder = false, nil
 	if f.settled = it.QoS == 0; !f.settled {
 		f.holder = c
@@ -233,11 +239,17 @@ func (c *consumer) settle(n int) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	for _, it := range c.has[:n] {
-		seqs = append(seqs, it.Seq)
 		id := string(it.Payload)
 		publisher, _, _ := parts(id)
 		c.keys[publisher]--
-		if f := c.t.got[id]; f.holder == c {
+		f := c.t.got[id]
+		if c.t.shared && c.picky && c.rng.IntN(10) == 0 {
+			f.holder, f.again, f.refused = nil, true, true
+			c.m.Refuse(it.Seq, "", DefaultDelay)
+			continue
+		}
+		seqs = append(seqs, it.Seq)
+		if f.holder == c {
 			f.holder, f.settled = nil, true
 		}
 	}
@@ -447,6 +459,9 @@ func (w *world) drain(rng *rand.Rand) {
 	for _, t := range w.tally {
 		w.join(t, rng, false)
 		c := w.consumers[len(w.consumers)-1]
+		w.mu.Lock()
+		c.picky = false
+		w.mu.Unlock()
 		f := w.feeds[t.name]
 		await(w.t, t.name+" to have everything settled", func() bool {
 			c.Wake()
