@@ -497,3 +497,18 @@ func FuzzKeys(f *testing.F) {
 		})
 	})
 }
+
+// A file that somebody keeps where the socket should be is not ours to remove.
+func TestSocketLeavesOthersFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(file, []byte("keep"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x := open(t, Options{Listen: "127.0.0.1:0", Socket: file})
+	if code, _ := x.call("GET", "/health", ""); code != 200 {
+		t.Errorf("health: %d", code)
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "keep" {
+		t.Errorf("%q, %v", b, err)
+	}
+}

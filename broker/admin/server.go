@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +24,7 @@ import (
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/session"
 	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/broker/transport"
 	"github.com/edgemq/edgemq/store"
 )
 
@@ -90,15 +90,11 @@ func New(o Options, p Parts) (*Server, error) {
 		}
 	}
 	if o.Socket != "" {
-		// The data directory is ours alone, so a socket that is there is left over.
-		_ = os.Remove(o.Socket)
-		l, err := net.Listen("unix", o.Socket)
-		if err == nil {
-			err = os.Chmod(o.Socket, 0o600)
-			s.listeners = append(s.listeners, local{l})
-		}
-		if err != nil { // a path too long for a socket, or a file system without any
+		l, err := transport.ListenUnix(o.Socket, 0o600)
+		if err != nil { // a path too long for a socket, a file system without any, or a path that is somebody else's
 			s.Logger.Warn("admin API: no socket", "path", o.Socket, "err", err)
+		} else {
+			s.listeners = append(s.listeners, local{l})
 		}
 	}
 	return s, nil

@@ -48,7 +48,6 @@ type Listener struct {
 	opt     Options
 	net     net.Listener
 	certs   *certificates // nil without TLS
-	path    *socketPath   // nil unless Unix
 	closing atomic.Bool
 }
 
@@ -77,7 +76,7 @@ func Listen(o Options) (*Listener, error) {
 	case TCP, TLS, WS, WSS:
 		l.net, err = net.Listen("tcp", o.Address)
 	case Unix:
-		l.net, l.path, err = listenUnix(o.Address, o.Mode)
+		l.net, err = ListenUnix(o.Address, o.Mode)
 	default:
 		err = fmt.Errorf("type %q is not tcp, tls, ws, wss or unix", o.Type)
 	}
@@ -89,9 +88,6 @@ func Listen(o Options) (*Listener, error) {
 
 // Addr returns the address, with the port that the system chose.
 func (l *Listener) Addr() string {
-	if l.path != nil {
-		return l.path.name
-	}
 	return l.net.Addr().String()
 }
 
@@ -142,11 +138,7 @@ func (l *Listener) handshake(out *stream, by time.Time) error {
 // Close ends accepting. Connections live on; a WebSocket that is closed from now on says that the server goes away.
 func (l *Listener) Close() error {
 	l.closing.Store(true)
-	err := l.net.Close()
-	if l.path != nil {
-		l.path.remove()
-	}
-	return err
+	return l.net.Close()
 }
 
 func ignoreClosed(err error) error {

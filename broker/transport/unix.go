@@ -11,17 +11,18 @@ import (
 	"time"
 )
 
-// socketPath is the file of a unix socket.
-type socketPath struct {
-	name string
-	info fs.FileInfo // of the socket that we made
+// unixListener is a listener whose Close removes its socket from the file system, unless the path is another's by now.
+type unixListener struct {
+	net.Listener
+	path string
+	made fs.FileInfo // the socket that we made
 }
 
-// listenUnix makes a socket at path. A socket that a dead process has left there is replaced, one that somebody listens
-// on is not, and nor is a file that is no socket.
-func listenUnix(path string, mode fs.FileMode) (net.Listener, *socketPath, error) {
+// ListenUnix makes a socket at path with the given permissions; closing the listener removes it. A socket that a dead process
+// has left there is replaced. One that somebody listens on is not (the error is EADDRINUSE), and nor is a file that is no socket.
+func ListenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		// Where this works (Linux), the file is never there with permissions wider than these. Where it does not, Chmod follows.
@@ -29,17 +30,26 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, *socketPath, error
 	}}
 	l, err := lc.Listen(context.Background(), "unix", path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // it would remove a successor's
 	if err := os.Chmod(path, mode); err != nil {  // the umask has taken some away
-		return nil, nil, errors.Join(err, l.Close(), os.Remove(path))
+		return nil, errors.Join(err, l.Close(), os.Remove(path))
 	}
-	info, err := os.Lstat(path)
+	made, err := os.Lstat(path)
 	if err != nil {
-		return nil, nil, errors.Join(err, l.Close())
+		return nil, errors.Join(err, l.Close())
 	}
-	return l, &socketPath{path, info}, nil
+	return &unixListener{l, path, made}, nil
+}
+
+// Close implements net.Listener.
+func (l *unixListener) Close() error {
+	err := l.Listener.Close()
+	if info, statErr := os.Lstat(l.path); statErr == nil && os.SameFile(info, l.made) {
+		_ = os.Remove(l.path) // there is nobody to tell; the next start finds it stale
+	}
+	return err
 }
 
 func removeStale(path string) error {
@@ -62,11 +72,4 @@ func removeStale(path string) error {
 		return fmt.Errorf("listen unix %s: is anybody there: %w", path, err)
 	}
 	return os.Remove(path)
-}
-
-// remove removes the file, unless it is another's by now.
-func (p *socketPath) remove() {
-	if info, err := os.Lstat(p.name); err == nil && os.SameFile(info, p.info) {
-		_ = os.Remove(p.name) // there is nobody to tell; the next start finds it stale
-	}
 }
