@@ -77,6 +77,7 @@ func (l *listener) Address() string {
 // Serve implements listeners.Listener: it accepts until Close.
 func (l *listener) Serve(establish listeners.EstablishFn) {
 	wait := time.Duration(0)
+	var refusals refusals
 	for {
 		raw, err := l.net.Accept()
 		if err != nil {
@@ -94,7 +95,7 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 		}
 		wait = 0
 		if l.full() {
-			l.logger.Warn("connection refused, the listener has its maximum", "listener", l.opt.Name, "remote", raw.RemoteAddr())
+			refusals.note(l, raw)
 			refuse(raw)
 			continue
 		}
@@ -103,6 +104,21 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 			return
 		}
 		go l.serve(raw, establish)
+	}
+}
+
+// refusals logs connections that were refused, a line a second at most: who floods a listener must not fill a gateway's disk
+// with lines about it. It belongs to the goroutine that accepts.
+type refusals struct {
+	logged time.Time
+	since  int // refused and not logged
+}
+
+func (r *refusals) note(l *listener, raw net.Conn) {
+	r.since++
+	if now := time.Now(); now.Sub(r.logged) >= time.Second {
+		l.logger.Warn("connection refused, the listener has its maximum", "listener", l.opt.Name, "remote", raw.RemoteAddr(), "refused", r.since)
+		r.logged, r.since = now, 0
 	}
 }
 
