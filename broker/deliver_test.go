@@ -21,6 +21,7 @@ func heap() int64 {
 
 // Acknowledgements come in the order of the publishes, those of refused names included. [MQTT-4.6.0-2]
 func TestPubackOrder(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("c"))
 	var burst []byte
@@ -43,6 +44,7 @@ func TestPubackOrder(t *testing.T) {
 
 // What was sent and not acknowledged comes again on the next connection, in order, with the same packet ids and DUP; also after a restart.
 func TestResume(t *testing.T) {
+	t.Parallel()
 	for _, restart := range []bool{false, true} {
 		versions(t, func(t *testing.T, v packet.Version) {
 			o := testbroker.Options{Dir: t.TempDir()}
@@ -101,6 +103,7 @@ func mapValues(ids map[string]uint16, of []string) func(func(uint16) bool) {
 
 // The window has bytes as well: a client is sent so much without an acknowledgement, and one message more.
 func TestByteWindow(t *testing.T) {
+	t.Parallel()
 	d := newDisk(t)
 	o := diskOptions(d)
 	o.WindowBytes = 50_000
@@ -134,6 +137,7 @@ func TestByteWindow(t *testing.T) {
 
 // The largest packet a client takes, and the largest that it may send.
 func TestMaximumPacketSize(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{Set: []string{"limits.max_packet=64KiB"}})
 	hello := keeper("c")
 	hello.MaximumPacketSize = 100
@@ -168,6 +172,7 @@ func TestMaximumPacketSize(t *testing.T) {
 
 // Subscription identifiers: those of all filters that match, of the last SUBSCRIBE to each, also after a restart. [MQTT-3.3.4-3]
 func TestSubscriptionIDs(t *testing.T) {
+	t.Parallel()
 	o := testbroker.Options{Dir: t.TempDir()}
 	b := testbroker.Run(t, o)
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, keeper("c"))
@@ -210,6 +215,7 @@ func TestSubscriptionIDs(t *testing.T) {
 
 // Topic aliases of a publisher.
 func TestTopicAlias(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	sub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("sub"))
 	sub.Subscribe("#", 1)
@@ -251,6 +257,7 @@ func TestTopicAlias(t *testing.T) {
 
 // The session's end: by its expiry, by what DISCONNECT makes of it, by Clean Start; also over the broker's downtime.
 func TestSessionExpiry(t *testing.T) {
+	t.Parallel()
 	expiring := func(seconds uint32) *packet.Connect {
 		return &packet.Connect{ClientID: "c", HasSessionExpiry: seconds > 0, SessionExpiry: seconds}
 	}

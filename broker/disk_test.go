@@ -125,6 +125,7 @@ func slowly(d *vfstest.Disk, pause time.Duration) {
 
 // A clean stop answers what it has accepted: no publisher is left in doubt about a message that is stored.
 func TestStopAcknowledgesWhatWasAccepted(t *testing.T) {
+	t.Parallel()
 	d := newDisk(t)
 	b := runOn(t, d, func(o *broker.Options) { o.ReceiveMaximum = 65535 })
 	slowly(d, 5*time.Millisecond)
@@ -171,6 +172,7 @@ func TestStopAcknowledgesWhatWasAccepted(t *testing.T) {
 
 // A stop does not wait for clients that do nothing, or for a store that cannot write.
 func TestStopWithStuckClients(t *testing.T) {
+	t.Parallel()
 	d := newDisk(t)
 	b := runOn(t, d, func(o *broker.Options) { o.ConnectTimeout = time.Hour })
 	testbroker.DialRaw(t, b.addr, packet.V5) // says nothing
@@ -201,6 +203,7 @@ func TestStopWithStuckClients(t *testing.T) {
 }
 
 func TestStopWhileTheDiskIsFull(t *testing.T) {
+	t.Parallel()
 	d := newDisk(t)
 	b := runOn(t, d, func(o *broker.Options) {
 		o.ShutdownTimeout = 200 * time.Millisecond
@@ -233,6 +236,7 @@ func TestStopWhileTheDiskIsFull(t *testing.T) {
 }
 
 func TestSecondBrokerIsRefused(t *testing.T) {
+	t.Parallel()
 	d := newDisk(t)
 	b := runOn(t, d, nil)
 	if _, err := broker.Open(diskOptions(d)); !errors.Is(err, store.ErrLocked) {
@@ -244,6 +248,7 @@ func TestSecondBrokerIsRefused(t *testing.T) {
 
 // A disk that fails: nobody is told that a message is stored, and the broker ends with an error.
 func TestSyncFails(t *testing.T) {
+	t.Parallel()
 	d := newDisk(t)
 	b := runOn(t, d, nil)
 	v5 := testbroker.ConnectRaw(t, b.addr, packet.V5, clean("v5"))
@@ -296,6 +301,7 @@ func TestSyncFails(t *testing.T) {
 
 // A disk that is full: publishers are told, consumers go on, and once there is room so do publishers.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	d := newDisk(t)
 	b := runOn(t, d, func(o *broker.Options) { o.Exclude = []string{"live/#"} })
 	consumer := testbroker.ConnectRaw(t, b.addr, packet.V5, keeper("consumer"))

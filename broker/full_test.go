@@ -15,6 +15,7 @@ import (
 // A full disk refuses publishes and nothing else: a PUBREL that comes with them is carried out, so that its packet id is not
 // taken, after a restart, for that of a message stored before. [MQTT-4.3.3-10]
 func TestPubrelWhileDiskIsFull(t *testing.T) {
+	t.Parallel()
 	disk := vfstest.NewDisk(vfstest.Never)
 	t.Cleanup(func() { _ = disk.Close() })
 	const minFree = 1 << 20

@@ -46,6 +46,7 @@ func resized(first byte, body []byte) []byte {
 
 // Whatever of whichever type a client sends, it alone gets to feel it. [mochi#501]
 func TestMalformedPackets(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		witness := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("witness"))
@@ -200,6 +201,7 @@ func TestKeepAlive(t *testing.T) {
 
 // A filter of very many levels is refused, at once.
 func TestManyLevels(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("c"))
 	start := time.Now()
@@ -221,6 +223,7 @@ func TestManyLevels(t *testing.T) {
 
 // A client may send byte by byte.
 func TestByteByByte(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		c := testbroker.DialRaw(t, b.Addr, v)
@@ -258,6 +261,7 @@ func TestByteByByte(t *testing.T) {
 
 // Large messages, in pieces of any size.
 func TestLargeMessages(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("c"))
 	c.Subscribe("t", 0)

@@ -131,6 +131,7 @@ func (f *failing) Handshake(raw net.Conn, by time.Time) (net.Conn, error) {
 
 // Accepting goes on after errors that pass, and after a panic in a connection.
 func TestAcceptGoesOn(t *testing.T) {
+	t.Parallel()
 	f := &failing{}
 	f.panics.Store(2)
 	b, _ := run(t, Options{Listeners: []Listener{{Name: "a", Address: "127.0.0.1:0"}}}, func(b *Broker) {
@@ -159,6 +160,7 @@ func TestAcceptGoesOn(t *testing.T) {
 
 // Each listener has limits of its own.
 func TestListenerLimits(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	b, _ := run(t, Options{
 		MaxPacket: 100_000, ConnectTimeout: time.Hour,
@@ -197,6 +199,7 @@ func TestListenerLimits(t *testing.T) {
 
 // Handshakes that hang hold up nobody: not other clients, and not a stop.
 func TestHangingHandshakes(t *testing.T) {
+	t.Parallel()
 	ca := testcert.NewCA(t)
 	cert := ca.Issue("server")
 	files := transport.TLSOptions{Cert: cert.Cert, Key: cert.Key}
@@ -227,6 +230,7 @@ func TestHangingHandshakes(t *testing.T) {
 
 // What cannot be opened says which listener it is.
 func TestListenerThatCannotBeOpened(t *testing.T) {
+	t.Parallel()
 	b, _ := run(t, Options{Listeners: []Listener{{Name: "a", Address: "127.0.0.1:0"}}}, nil)
 	for _, l := range []Listener{
 		{Name: "taken", Address: b.Addr("a")},

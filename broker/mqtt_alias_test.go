@@ -30,6 +30,7 @@ func (c *aliasClient) next(t *testing.T) (d testbroker.Delivery, alone bool) {
 // Deliveries carry aliases where the client takes them, as many as it takes, at every QoS, and never one of an earlier connection.
 // [MQTT-3.1.2-26] [MQTT-3.1.2-27] [MQTT-3.3.2-7]
 func TestAliasesToTheClient(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("pub"))
 	connect := func(most uint16) *aliasClient {
@@ -77,6 +78,7 @@ func TestAliasesToTheClient(t *testing.T) {
 
 // An alias may neither make a packet too large nor be set by one that is not sent. [MQTT-3.1.2-24]
 func TestAliasAndMaximumPacketSize(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("pub"))
 	o := clean("c")

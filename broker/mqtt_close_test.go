@@ -10,6 +10,7 @@ import (
 
 // A client that is still sending when the broker gives up on it can go on until it reads why. [MQTT-4.13.1-1]
 func TestReasonArrivesThoughTheClientIsSending(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	goOn := func(c *testbroker.Raw) {
 		for range 10 { // a reset would make the second fail

@@ -11,6 +11,7 @@ import (
 
 // What a CONNECT that is not accepted is answered, in the codes of its own version. [MQTT-3.1.4-2] [MQTT-3.1.2-2] [MQTT-3.2.2-4]
 func TestConnectRefused(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	const none = ""
 	for _, tt := range []struct{ name, send, want string }{
@@ -55,6 +56,7 @@ func TestConnectRefused(t *testing.T) {
 
 // The CONNACK announces the limits that are in force, and says what the broker chose for the client. [MQTT-3.2.2-16] [MQTT-3.1.2-21] [MQTT-3.2.2-3]
 func TestConnack(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{Set: []string{
 		"limits.receive_maximum=77", "limits.max_packet=5000", "limits.topic_aliases=9", "limits.keep_alive_max=60s", "session.max_expiry=1h",
 	}})
@@ -80,6 +82,7 @@ func TestConnack(t *testing.T) {
 
 // A 3.1.1 client is not sent a DISCONNECT, which its protocol does not have from a server. 3.1.1: [MQTT-3.1.4-2]
 func TestTakeoverOf311IsSilent(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	for _, v := range []packet.Version{packet.V31, packet.V311} {
 		c := testbroker.ConnectRaw(t, b.Addr, v, keeper("c"))
@@ -92,6 +95,7 @@ func TestTakeoverOf311IsSilent(t *testing.T) {
 
 // A 3.1 client, as old as it is, is served. So are identifiers of more than 23 characters.
 func TestVersion31(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V31, &packet.Connect{ClientID: "a-client-identifier-of-more-than-23-characters"})
 	if code := c.Subscribe("t", 2); code != 2 {
@@ -112,6 +116,7 @@ func TestVersion31(t *testing.T) {
 
 // AUTH without a method in CONNECT, and whatever else a client may not send. [MQTT-4.12.0-6] [MQTT-4.13.1-1]
 func TestUnexpectedPackets(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	for name, tt := range map[string]struct {
 		send string
@@ -138,6 +143,7 @@ func TestUnexpectedPackets(t *testing.T) {
 
 // Whoever comes back at once, again and again, is heard: no end of an old connection takes the new one with it.
 func TestReconnectLoop(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		pub := testbroker.ConnectRaw(t, b.Addr, v, clean("pub"))

@@ -10,6 +10,7 @@ import (
 
 // A client need not wait for its CONNACK; what it sends before is answered after. [MQTT-3.2.0-1] [MQTT-3.1.4-5]
 func TestClientThatDoesNotWait(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		c := testbroker.DialRaw(t, b.Addr, v)
@@ -34,6 +35,7 @@ func TestClientThatDoesNotWait(t *testing.T) {
 
 // Nothing that follows a CONNECT that is refused is carried out. [MQTT-3.1.4-6] 3.1.1: [MQTT-3.1.4-5]
 func TestNothingAfterARefusedConnect(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	sub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("sub"))
 	sub.Subscribe("t", 1)
@@ -57,6 +59,7 @@ func TestNothingAfterARefusedConnect(t *testing.T) {
 
 // A message comes at the lower of the QoS it was published with and the one granted. [MQTT-3.8.4-8] [MQTT-4.8.2-3]
 func TestLowerQoS(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		pub := testbroker.ConnectRaw(t, b.Addr, v, clean("pub"))
@@ -88,6 +91,7 @@ func TestLowerQoS(t *testing.T) {
 // After its PUBACK a packet id is free: a publish under it is a new message, whatever its DUP says; and DUP is not passed on.
 // [MQTT-4.3.2-5] [MQTT-3.3.1-3]
 func TestPacketIDAfterPuback(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		sub := testbroker.ConnectRaw(t, b.Addr, v, clean("sub"))
@@ -103,6 +107,7 @@ func TestPacketIDAfterPuback(t *testing.T) {
 
 // Names are compared as they are, byte by byte: a byte order mark, letters that look the same, control characters, spaces. [MQTT-1.5.4-3] [MQTT-4.7.3-4]
 func TestNamesAreNotNormalized(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	names := []string{"a", "A", "\uFEFFa", " a", "a ", "\u00e9", "e\u0301", "a\u0001b", "a//b", "a/b/", "/a/b", "𝄞", "a\\b"}
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("pub"))

@@ -12,6 +12,7 @@ import (
 
 // A DUP PUBLISH of QoS 2 is answered PUBREC again, success each time, and is one message; after its PUBREL the id is free. [MQTT-4.3.3-10] [MQTT-4.3.3-11] [MQTT-4.3.3-12]
 func TestQoS2SentAgain(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		sub := testbroker.ConnectRaw(t, b.Addr, v, clean("sub"))
@@ -39,6 +40,7 @@ func TestQoS2SentAgain(t *testing.T) {
 
 // A name that may not be published to: refused, told so where the version can, and delivered to nobody. 3.1.1: [MQTT-3.3.5-2]
 func TestTopicRefused(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{Set: []string{"limits.max_topic_levels=8", "limits.max_topic_bytes=100"}})
 	sub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("sub"))
 	for _, f := range []string{"#", "$anything", "+/+"} {
@@ -81,6 +83,7 @@ func TestTopicRefused(t *testing.T) {
 
 // A refused publish gives its place in Receive Maximum back, and PUBREC with an error is not followed by a PUBREL. [MQTT-4.9.0-1] [MQTT-4.9.0-2]
 func TestReceiveMaximumOfTheBroker(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{Set: []string{"limits.receive_maximum=3"}})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("c"))
 	for i := range uint16(20) {
@@ -103,6 +106,7 @@ func TestReceiveMaximumOfTheBroker(t *testing.T) {
 
 // A publisher that does not read its answers stalls nobody but itself.
 func TestPublisherThatDoesNotRead(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	sub := testbroker.ConnectRaw(t, b.Addr, packet.V311, clean("sub"))
 	sub.Subscribe("t", 1)
@@ -134,6 +138,7 @@ func TestPublisherThatDoesNotRead(t *testing.T) {
 
 // One answer per publish, in the order of the publishes, for either QoS, and nothing but the code in it. [MQTT-4.6.0-2] [MQTT-4.6.0-3]
 func TestAnswersInOrder(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		c := testbroker.ConnectRaw(t, b.Addr, v, clean("c"))
@@ -154,6 +159,7 @@ func TestAnswersInOrder(t *testing.T) {
 
 // Packet ids of the two directions are apart. [MQTT-2.2.1-3] [MQTT-2.2.1-4]
 func TestPacketIDsOfBothDirections(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		c := testbroker.ConnectRaw(t, b.Addr, v, keeper("c"))
@@ -189,6 +195,7 @@ func TestPacketIDsOfBothDirections(t *testing.T) {
 
 // Reason strings come with refusals, unless the client wants none or could not take them. [MQTT-3.1.2-29] [MQTT-3.4.2-2]
 func TestReasonStrings(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	for name, tt := range map[string]struct {
 		c    packet.Connect
@@ -228,6 +235,7 @@ func TestReasonStrings(t *testing.T) {
 
 // An expiry counts down, and ends a message at the moment it should. [MQTT-3.3.2-5] [MQTT-3.3.2-6]
 func TestExpiryOnTime(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("pub"))
 	publish := func(payload string, expiry uint32) {

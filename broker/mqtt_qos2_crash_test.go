@@ -17,6 +17,7 @@ import (
 // over and that the feed's cursor has gone past it must be one commit: a crash in between would send the message again, as a new one.
 // [MQTT-4.3.3-13]
 func TestPubcompBeforeTheFeedIsOneCommit(t *testing.T) {
+	t.Parallel()
 	const n = 400
 	p := testbroker.Start(t, testbroker.Options{})
 	c := testbroker.ConnectRaw(t, p.Addr, packet.V5, keeper("c"))

@@ -47,6 +47,7 @@ func receive(t *testing.T, c *testbroker.Raw, qos byte, payload string, dup bool
 
 // What is in flight to a client keeps its packet id across connections, whichever ids those are. [MQTT-4.4.0-1]
 func TestInFlightKeepsItsPacketID(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		c := testbroker.ConnectRaw(t, b.Addr, v, keeper("c"))
@@ -91,6 +92,7 @@ func TestInFlightKeepsItsPacketID(t *testing.T) {
 
 // An acknowledgement of the wrong kind ends the connection: the delivery would never be over. [MQTT-4.13.1-1], 3.1.1: [MQTT-4.8.0-1]
 func TestAckOfTheWrongKind(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		pub := testbroker.ConnectRaw(t, b.Addr, v, clean("pub"))
@@ -139,6 +141,7 @@ func TestAckOfTheWrongKind(t *testing.T) {
 
 // What has been sent at QoS 2 is brought to its end although it expires meanwhile, in both directions. [MQTT-4.3.3-7] [MQTT-4.3.3-13]
 func TestExpiryDoesNotEndQoS2(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, keeper("c"))
 	c.Subscribe("t", 2)
@@ -172,6 +175,7 @@ func TestExpiryDoesNotEndQoS2(t *testing.T) {
 // A QoS 2 delivery whose message is gone is released, since the client may hold its packet id: a retained message that was taken away, and
 // what another consumer of a queue has now.
 func TestGoneIsReleased(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		pub := testbroker.ConnectRaw(t, b.Addr, v, clean("pub"))

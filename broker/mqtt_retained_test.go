@@ -42,6 +42,7 @@ func kept(t *testing.T, addr string, filter string) (got []string) {
 
 // A retained message is set, replaced and taken away; new subscribers get the last one. [MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7]
 func TestRetained(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		live := testbroker.ConnectRaw(t, b.Addr, v, clean("live"))
@@ -79,6 +80,7 @@ func TestRetained(t *testing.T) {
 
 // Which retained messages a filter finds is as for live ones; those under $ are found by no leading wildcard. 4.7.1.2 [MQTT-4.7.2-1]
 func TestRetainedAndFilters(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("c"))
 	topics := []string{"a", "a/b", "a/b/c", "/a", "a/", "b", "$queue/q"}
@@ -120,6 +122,7 @@ func TestRetainedAndFilters(t *testing.T) {
 // Retain Handling says when retained messages are sent, Retain As Published whether the flag stays, and the Subscription Identifier
 // comes with them. [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT-3.3.1-13] [MQTT-3.3.4-3]
 func TestRetainOptions(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("pub"))
 	retain(pub, packet.V5, "r", "x", 0)
@@ -164,6 +167,7 @@ func TestRetainOptions(t *testing.T) {
 
 // Retained messages expire, whether anybody asks for them or not, and say how long they still have.
 func TestRetainedExpire(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("pub"))
 	start := time.Now()
@@ -190,6 +194,7 @@ func TestRetainedExpire(t *testing.T) {
 
 // Retained messages live as long as the broker's data, not longer than their expiry.
 func TestRetainedSurviveRestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	b := testbroker.Run(t, testbroker.Options{Dir: dir})
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("pub"))
@@ -206,6 +211,7 @@ func TestRetainedSurviveRestart(t *testing.T) {
 
 // A retained message set while the retained ones are being sent comes once as one or the other, never the old after the new.
 func TestRetainedWhileSubscribing(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("pub"))
 	done := make(chan struct{})
@@ -242,6 +248,7 @@ func TestRetainedWhileSubscribing(t *testing.T) {
 
 // Many retained messages to one subscriber with a small window arrive completely, each once, the rest of them after a reconnect.
 func TestManyRetained(t *testing.T) {
+	t.Parallel()
 	n := 40_000
 	if testing.Short() {
 		n = 2000

@@ -24,6 +24,7 @@ func subscribe(t *testing.T, c *testbroker.Raw, v packet.Version, id uint32, fil
 
 // Messages for a session that is offline wait, however many, in order, and when they come it is for the first time. [MQTT-3.3.1-1] [MQTT-4.5.0-1]
 func TestOfflineMessages(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		c := testbroker.ConnectRaw(t, b.Addr, v, keeper("c"))
@@ -51,6 +52,7 @@ func TestOfflineMessages(t *testing.T) {
 
 // A client with a small window gets everything, never more at a time than it can hold. [MQTT-3.3.4-9]
 func TestSmallWindow(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	for _, qos := range []byte{1, 2} {
 		o := clean("c")
@@ -97,6 +99,7 @@ func TestSmallWindow(t *testing.T) {
 
 // An answer to a packet id that is not in use is answered 0x92 where it wants one, and else passed over.
 func TestAnswersToNothing(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		c := testbroker.ConnectRaw(t, b.Addr, v, clean("c"))
@@ -121,6 +124,7 @@ func TestAnswersToNothing(t *testing.T) {
 // No Local keeps back what only that subscription would bring; overlapping subscriptions bring one copy with every identifier, at
 // the highest QoS. [MQTT-3.8.3-3] [MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4]
 func TestOverlappingSubscriptions(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, keeper("c"))
 	other := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("other"))
@@ -171,6 +175,7 @@ func TestOverlappingSubscriptions(t *testing.T) {
 
 // SUBSCRIBE again replaces the options, and loses nothing meanwhile. [MQTT-3.8.4-3]
 func TestSubscribeAgain(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("c"))
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("pub"))
@@ -189,6 +194,7 @@ func TestSubscribeAgain(t *testing.T) {
 
 // Several filters in one SUBSCRIBE are answered one by one, the bad ones apart. [MQTT-3.8.4-5] [MQTT-3.8.4-6] [MQTT-3.9.3-1]
 func TestSubackAnswersEachFilter(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		c := testbroker.ConnectRaw(t, b.Addr, v, clean("c"))
@@ -209,6 +215,7 @@ func TestSubackAnswersEachFilter(t *testing.T) {
 
 // UNSUBSCRIBE tells of each filter whether there was a subscription; what has been taken for sending still comes. [MQTT-3.10.4-1] [MQTT-3.11.3-2]
 func TestUnsubscribe(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, keeper("c"))
 	c.Subscribe("t", 1)
@@ -239,6 +246,7 @@ func TestUnsubscribe(t *testing.T) {
 
 // How long a session is kept after its connection. [MQTT-3.1.2-4] [MQTT-3.1.2-5] [MQTT-3.1.2-6] [MQTT-3.1.2-23]
 func TestSessionLifetime(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	for _, tt := range []struct {
 		name  string
@@ -293,6 +301,7 @@ func TestSessionLifetime(t *testing.T) {
 
 // What a delivery is too large for counts as sent. [MQTT-3.1.2-24] [MQTT-3.1.2-25]
 func TestTooLargeForTheClient(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	for _, qos := range []byte{0, 1, 2} {
 		o := keeper("c")

@@ -48,6 +48,7 @@ func equal(t *testing.T, got, want []string) {
 
 // Each message goes to one member, each publisher's to one, in order. Members who are offline get nothing while others are there.
 func TestShareOnlineMembersFirst(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		one := testbroker.ConnectRaw(t, b.Addr, v, keeper("one"))
@@ -96,6 +97,7 @@ func TestShareOnlineMembersFirst(t *testing.T) {
 
 // What a member leaves unacknowledged at QoS 1 goes to the others, in order, however it leaves.
 func TestShareHandsOver(t *testing.T) {
+	t.Parallel()
 	for name, quit := range map[string]func(t *testing.T, addr string, c *testbroker.Raw){
 		"network": func(_ *testing.T, _ string, c *testbroker.Raw) { c.Close() },
 		"unsubscribe": func(_ *testing.T, _ string, c *testbroker.Raw) {
@@ -137,6 +139,7 @@ func TestShareHandsOver(t *testing.T) {
 // A message that a member was sent at QoS 2 stays its own: it is completed when the member comes back, whoever else is there, and goes
 // to nobody if the member's session ends. [MQTT-4.8.2-4] [MQTT-4.8.2-5]
 func TestShareExactlyOnce(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		dir := t.TempDir()
 		b := testbroker.Run(t, testbroker.Options{Dir: dir})
@@ -224,6 +227,7 @@ func leave(t *testing.T, b *testbroker.InProcess, c *testbroker.Raw, id string) 
 
 // Unsubscribing does not take back what is on its way. [MQTT-3.10.4-3]
 func TestShareUnsubscribeCompletesQoS2(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	first := testbroker.ConnectRaw(t, b.Addr, packet.V5, keeper("first"))
 	second := testbroker.ConnectRaw(t, b.Addr, packet.V5, keeper("second"))
@@ -264,6 +268,7 @@ func unsubscribe(t *testing.T, c *testbroker.Raw, filter string, want byte) {
 // A shared subscription is one of its own: beside an ordinary one it brings a second copy; it brings no retained messages and, like any
 // that begins with a wildcard, nothing from under $.
 func TestShareIsApart(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("pub"))
 	pub.Send(packet.AppendPublish(nil, packet.V5, &packet.Outgoing{QoS: 1, PacketID: 1000, Topic: "t", Payload: []byte("retained"), Retain: true}))

@@ -22,6 +22,7 @@ func willOf(id string, o packet.Connect) *packet.Connect {
 
 // How a connection ends decides whether its Will is published. [MQTT-3.1.2-8] [MQTT-3.1.2-10] [MQTT-3.14.4-3]
 func TestWillWhenConnectionEnds(t *testing.T) {
+	t.Parallel()
 	disconnect := func(code byte) func(*testbroker.Raw, packet.Version) {
 		return func(c *testbroker.Raw, v packet.Version) {
 			c.Send(packet.AppendDisconnect(nil, v, &packet.Disconnect{Code: code}))
@@ -70,6 +71,7 @@ func TestWillWhenConnectionEnds(t *testing.T) {
 
 // A Will is a publish like any other: its properties, RETAIN, and QoS. [MQTT-3.1.2-14] [MQTT-3.1.2-15]
 func TestWillIsAPublish(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	sub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("sub"))
 	sub.Subscribe("will/#", 2)
@@ -185,6 +187,7 @@ func TestDelayedWill(t *testing.T) {
 
 // A takeover closes a connection without DISCONNECT: the Will is published, before anything of the new connection.
 func TestWillAtTakeover(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	versions(t, func(t *testing.T, v packet.Version) {
 		for _, first := range []bool{true, false} {

@@ -15,6 +15,7 @@ import (
 const quickQueue = `queues=[{name: q, retry_delay: [10ms], max_deliveries: 3}, {name: o, retry_delay: [30ms], ordered: true, max_deliveries: 0}]`
 
 func TestRefusedComesAgainThenDies(t *testing.T) {
+	t.Parallel()
 	for _, v := range []packet.Version{packet.V311, packet.V5} {
 		t.Run(fmt.Sprint(v), func(t *testing.T) {
 			b := testbroker.Run(t, testbroker.Options{Set: []string{quickQueue}})
@@ -62,6 +63,7 @@ func TestRefusedComesAgainThenDies(t *testing.T) {
 }
 
 func TestOrderedQueueHoldsBackTheKey(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{Set: []string{quickQueue}})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "c", Clean: true})
 	other := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "other", Clean: true})
@@ -96,6 +98,7 @@ func TestOrderedQueueHoldsBackTheKey(t *testing.T) {
 }
 
 func TestQueueManagement(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{Set: []string{quickQueue}})
 	q := b.Queues()
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "c", Clean: true})
@@ -173,6 +176,7 @@ func must(t *testing.T, err error) {
 }
 
 func TestFullQueueRejects(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{Set: []string{"queues=[{name: q, max_messages: 3, overflow: reject}]"}})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "c", Clean: true})
 	for i := range 5 {
@@ -196,6 +200,7 @@ func TestFullQueueRejects(t *testing.T) {
 }
 
 func TestQueueDropsItsOldest(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{Set: []string{"queues=[{name: q, topics: ['a/#'], max_messages: 10}]"}})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "c", Clean: true})
 	for i := range 30 {
@@ -226,6 +231,7 @@ func TestQueueDropsItsOldest(t *testing.T) {
 // A consumer that never acknowledges keeps what it has and the publishers of that, and what fits the window besides. It does
 // not stop the rest from going to whoever takes it.
 func TestStuckConsumerLeavesTheRestToOthers(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	const publishers, each = 40, 500
 	stuck := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "stuck", Clean: true, ReceiveMaximum: 1})

@@ -24,6 +24,7 @@ func subscribeFrom(c *testbroker.Raw, filter, start string) {
 // A replay that is subscribed to again without its property stays one: it goes on where it was, over a reconnect too, and
 // ends with its UNSUBSCRIBE.
 func TestReplaySubscribedToAgain(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "pub", Clean: true})
 	for i := range 3 {
@@ -57,6 +58,7 @@ func TestReplaySubscribedToAgain(t *testing.T) {
 
 // Delayed messages that are due together, since the broker was down, may be more than fits one commit group.
 func TestManyLargeDelayedMessages(t *testing.T) {
+	t.Parallel()
 	o := testbroker.Options{Dir: t.TempDir()} // journal files of 8 MiB
 	b := testbroker.Run(t, o)
 	hello := &packet.Connect{ClientID: "c", Clean: false}
@@ -83,6 +85,7 @@ func TestManyLargeDelayedMessages(t *testing.T) {
 
 // Deleting a queue disconnects its consumers. Who goes on publishing to it, on the same connection, has it created anew.
 func TestQueueDeletedUnderItsClients(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "pub", Clean: true})
 	sub := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "sub", Clean: true})
@@ -103,6 +106,7 @@ func TestQueueDeletedUnderItsClients(t *testing.T) {
 
 // A queue that comes into being after somebody tried to publish to it is found at the next try.
 func TestQueueCreatedAfterARefusal(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{Set: []string{"queue.auto_create=false"}})
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "pub", Clean: true})
 	if code := pub.Publish("$queue/q", "1"); code == 0 {

@@ -18,6 +18,7 @@ func user(d testbroker.Delivery, name string) string {
 }
 
 func TestReplayThenLive(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "pub", Clean: true})
 	for i := range 10 {
@@ -66,6 +67,7 @@ func TestReplayThenLive(t *testing.T) {
 }
 
 func TestExclusive(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	one := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "one", Clean: true})
 	two := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "two", Clean: true})
@@ -89,6 +91,7 @@ func TestExclusive(t *testing.T) {
 }
 
 func TestDelayed(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V311, &packet.Connect{ClientID: "c", Clean: true})
 	c.Subscribe("later/#", 1)
@@ -109,6 +112,7 @@ func TestDelayed(t *testing.T) {
 }
 
 func TestEnvelope(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	v3 := testbroker.ConnectRaw(t, b.Addr, packet.V311, &packet.Connect{ClientID: "v3", Clean: true})
 	v5 := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "v5", Clean: true})
@@ -133,6 +137,7 @@ func TestEnvelope(t *testing.T) {
 }
 
 func TestCaughtUpMark(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V311, &packet.Connect{ClientID: "c", Clean: true})
 	for i := range 100 {
@@ -161,6 +166,7 @@ func TestCaughtUpMark(t *testing.T) {
 }
 
 func TestMessageIDStoredOnce(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "c", Clean: true})
 	c.Subscribe("d/#", 0)

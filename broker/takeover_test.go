@@ -15,6 +15,7 @@ import (
 // A persistent consumer that reconnects in a loop, mostly while the old connection is still there, loses nothing, whatever
 // happens meanwhile. [mochi#173]
 func TestTakeoverLoopLosesNothing(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		c := testbroker.ConnectRaw(t, b.Addr, v, keeper("c"))
@@ -81,6 +82,7 @@ func TestTakeoverLoopLosesNothing(t *testing.T) {
 
 // Of many connections of one client that come at once one is left, and it is served.
 func TestManyTakeOversAtOnce(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	for round := range 20 {
 		type event struct {
@@ -131,6 +133,7 @@ func TestManyTakeOversAtOnce(t *testing.T) {
 
 // A consumer that stops reading holds up nobody, and is replaced at once. [mochi#95, mochi#150]
 func TestTakeoverOfOneThatDoesNotRead(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		deaf := testbroker.ConnectRaw(t, b.Addr, v, keeper("c"))
