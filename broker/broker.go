@@ -312,7 +312,7 @@ func (b *Broker) createQueues() error {
 			}
 		}
 	}
-	return nil
+	return b.queues.Enforce()
 }
 
 // committed is a store.Completion that tells a channel.

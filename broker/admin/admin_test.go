@@ -201,6 +201,41 @@ func TestQueues(t *testing.T) {
 	}
 }
 
+func TestQueueSettings(t *testing.T) {
+	x := open(t, loopback)
+	if code, answer := x.call("PATCH", "/v1/queues/q", `{"ordered":true}`); code != 404 {
+		t.Fatal(code, answer)
+	}
+	x.call("POST", "/v1/queues", `{"name":"q","settings":{"max_messages":7}}`)
+	for _, row := range []struct {
+		body string
+		code int
+		want string // in the queue's settings, or the answer
+	}{
+		{`{"max_deliveries":3,"retry_delay":["10s",60],"ack_timeout":"1m"}`, 200, `"max_deliveries":3,"retry_delay":["10s","1m0s"]`},
+		{`{"max_deliveries":0}`, 200, `"max_deliveries":0`},
+		{`{"max_deliveries":null,"exclusive":true}`, 200, `"max_deliveries":5`},
+		{`{"overflow":"reject","max_bytes":1048576,"max_age":"24h"}`, 200, `"set":["retry_delay","exclusive","ack_timeout","max_messages","max_bytes","max_age","overflow"]`},
+		{`{"dead_letter":"graves"}`, 200, `"dead_letter":"graves"`},
+		{`{"dead_letter":"q"}`, 400, "its own dead letter queue"},
+		{`{"dead_letter":"a b"}`, 400, "dead_letter"},
+		{`{"max_messages":-1}`, 400, "max_messages"},
+		{`{"max_messages":1.5}`, 400, "max_messages"},
+		{`{"retry_delay":[]}`, 400, "retry_delay"},
+		{`{"retry_delay":["soon"]}`, 400, "retry_delay"},
+		{`{"ack_timeout":"-1s"}`, 400, "ack_timeout"},
+		{`{"overflow":"spill"}`, 400, "drop_oldest or reject"},
+		{`{"colour":"red"}`, 400, `there is no setting \"colour\"; there are max_in_flight`},
+		{`{}`, 400, "no setting"},
+		{`[]`, 400, "request body"},
+	} {
+		code, answer := x.call("PATCH", "/v1/queues/q", row.body)
+		if code != row.code || !strings.Contains(answer, row.want) {
+			t.Errorf("%s: %d %s, want %d and %s", row.body, code, answer, row.code, row.want)
+		}
+	}
+}
+
 func TestMessages(t *testing.T) {
 	x := open(t, loopback)
 	props := packet.AppendUser(packet.AppendUser(nil, wire.MessageID, "id-1"), wire.SearchKey, "käse")

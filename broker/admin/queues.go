@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"net/http"
@@ -16,20 +17,21 @@ func (s *Server) queueRoutes(m *http.ServeMux) {
 	m.HandleFunc("GET /v1/queues", s.listQueues)
 	m.HandleFunc("POST /v1/queues", s.createQueue)
 	m.HandleFunc("GET /v1/queues/{queue}", s.showQueue)
+	m.HandleFunc("PATCH /v1/queues/{queue}", s.configureQueue)
 	m.HandleFunc("GET /v1/queues/{queue}/messages", s.peek)
-	m.HandleFunc("DELETE /v1/queues/{queue}", s.change(func(q string, _ *http.Request) (int64, error) { return 0, s.Queues.Delete(q) }))
-	m.HandleFunc("POST /v1/queues/{queue}/purge", s.change(func(q string, _ *http.Request) (int64, error) { return s.Queues.Purge(q) }))
-	m.HandleFunc("POST /v1/queues/{queue}/pause", s.change(func(q string, _ *http.Request) (int64, error) { return 0, s.Queues.Pause(q, true) }))
-	m.HandleFunc("POST /v1/queues/{queue}/resume", s.change(func(q string, _ *http.Request) (int64, error) { return 0, s.Queues.Pause(q, false) }))
-	m.HandleFunc("POST /v1/queues/{queue}/bind", s.change(s.bind))
-	m.HandleFunc("POST /v1/queues/{queue}/unbind", s.change(s.unbind))
-	m.HandleFunc("POST /v1/queues/{queue}/reset", s.change(s.reset))
-	m.HandleFunc("POST /v1/queues/{queue}/move", s.change(s.move))
-	m.HandleFunc("POST /v1/queues/{queue}/redrive", s.change(s.redrive))
+	m.HandleFunc("DELETE /v1/queues/{queue}", s.changes(func(q string, _ *http.Request) (int64, error) { return 0, s.Queues.Delete(q) }))
+	m.HandleFunc("POST /v1/queues/{queue}/purge", s.changes(func(q string, _ *http.Request) (int64, error) { return s.Queues.Purge(q) }))
+	m.HandleFunc("POST /v1/queues/{queue}/pause", s.changes(func(q string, _ *http.Request) (int64, error) { return 0, s.Queues.Pause(q, true) }))
+	m.HandleFunc("POST /v1/queues/{queue}/resume", s.changes(func(q string, _ *http.Request) (int64, error) { return 0, s.Queues.Pause(q, false) }))
+	m.HandleFunc("POST /v1/queues/{queue}/bind", s.changes(s.bind))
+	m.HandleFunc("POST /v1/queues/{queue}/unbind", s.changes(s.unbind))
+	m.HandleFunc("POST /v1/queues/{queue}/reset", s.changes(s.reset))
+	m.HandleFunc("POST /v1/queues/{queue}/move", s.changes(s.move))
+	m.HandleFunc("POST /v1/queues/{queue}/redrive", s.changes(s.redrive))
 }
 
-// change is the handler of a request that changes a queue.
-func (s *Server) change(do func(queue string, r *http.Request) (messages int64, err error)) http.HandlerFunc {
+// changes is the handler of a request that changes a queue.
+func (s *Server) changes(do func(queue string, r *http.Request) (messages int64, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		queue := r.PathValue("queue")
 		n, err := do(queue, r)
@@ -73,8 +75,8 @@ func (s *Server) queue(name string) (Queue, error) {
 	q := Queue{
 		Name: name, Bindings: i.Bindings, Paused: i.Paused, Members: i.Members, Depth: b.Messages, LagBytes: b.Bytes,
 		InFlight: i.InFlight, Retrying: i.Retrying, Cursor: i.Cursor,
-		Sent: i.Stats.Sent, Settled: i.Stats.Settled, Expired: i.Stats.Expired, Redelivered: i.Stats.Redelivered, Dead: i.Stats.Dead,
-		DeadLetter: deadLetter(name, i.Policy), Ordered: i.Policy.Ordered,
+		Sent: i.Stats.Sent, Settled: i.Stats.Settled, Expired: i.Stats.Expired, Redelivered: i.Stats.Redelivered, Dead: i.Stats.Dead, Dropped: i.Stats.Dropped,
+		DeadLetter: i.Policy.DeadLetters(name), Settings: settingsOf(name, &i.Policy), Set: namesOf(i.Set),
 	}
 	if q.Bindings == nil {
 		q.Bindings = []string{}
@@ -92,13 +94,6 @@ func since(t time.Time) (*time.Time, float64) {
 	return &t, max(0, time.Since(t).Seconds())
 }
 
-func deadLetter(queue string, p feed.Policy) string {
-	if p.DeadLetter != "" {
-		return p.DeadLetter
-	}
-	return queue + "-dead"
-}
-
 func (s *Server) createQueue(w http.ResponseWriter, r *http.Request) {
 	var n NewQueue
 	err := body(r, &n)
@@ -110,8 +105,15 @@ func (s *Server) createQueue(w http.ResponseWriter, r *http.Request) {
 			err = s.checkFilter(filter)
 		}
 	}
+	var c change
+	if err == nil {
+		c, err = parseChange(n.Settings)
+	}
 	if err == nil {
 		_, err = s.Queues.Create(n.Name)
+	}
+	if err == nil && len(n.Settings) > 0 {
+		err = s.Queues.Configure(n.Name, c.set, c.policy, c.reset)
 	}
 	for _, filter := range n.Topics {
 		if err == nil {
@@ -124,6 +126,30 @@ func (s *Server) createQueue(w http.ResponseWriter, r *http.Request) {
 	}
 	s.Logger.Info("queue created", "queue", n.Name)
 	q, err := s.queue(n.Name)
+	answer(w, q, err)
+}
+
+// configureQueue changes settings of a queue and answers with the queue.
+func (s *Server) configureQueue(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("queue")
+	var in map[string]json.RawMessage
+	err := body(r, &in)
+	if err == nil && len(in) == 0 {
+		err = bad("no setting is given")
+	}
+	var c change
+	if err == nil {
+		c, err = parseChange(in)
+	}
+	if err == nil {
+		err = s.Queues.Configure(name, c.set, c.policy, c.reset)
+	}
+	if err != nil {
+		answer(w, nil, err)
+		return
+	}
+	s.Logger.Info("queue configured", "queue", name, "set", namesOf(c.set), "reset", namesOf(c.reset))
+	q, err := s.queue(name)
 	answer(w, q, err)
 }
 
@@ -244,7 +270,7 @@ func (s *Server) redrive(queue string, r *http.Request) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := s.moveAll(deadLetter(queue, i.Policy), queue, m.Count)
+	n, err := s.moveAll(i.Policy.DeadLetters(queue), queue, m.Count)
 	if errors.Is(err, feed.ErrNoQueue) {
 		return 0, nil // there never was a dead letter
 	}

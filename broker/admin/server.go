@@ -266,7 +266,7 @@ func answer(w http.ResponseWriter, v any, err error) {
 func statusOf(err error) int {
 	var te *topic.Error
 	switch _, isBad := errors.AsType[badRequest](err); {
-	case isBad, errors.As(err, &te):
+	case isBad, errors.As(err, &te), errors.Is(err, feed.ErrPolicy):
 		return http.StatusBadRequest
 	case errors.Is(err, feed.ErrNoQueue), errors.Is(err, session.ErrNoSession), errors.Is(err, errNoTopic):
 		return http.StatusNotFound

@@ -1,6 +1,9 @@
 package admin
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Error is the answer to what could not be done.
 type Error struct {
@@ -30,15 +33,35 @@ type Queue struct {
 	Settled     uint64     `json:"settled"`
 	Expired     uint64     `json:"expired"`
 	Redelivered uint64     `json:"redelivered"`
-	Dead        uint64     `json:"dead"` // gone to the dead letters
+	Dead        uint64     `json:"dead"`    // gone to the dead letters
+	Dropped     uint64     `json:"dropped"` // by its limits
 	DeadLetter  string     `json:"dead_letter"`
-	Ordered     bool       `json:"ordered,omitempty"`
+	Settings    Settings   `json:"settings"` // in force
+	Set         []string   `json:"set"`      // those that were set for this queue, and not by the broker's settings
+}
+
+// Settings are those of a queue. PATCH /v1/queues/<name> takes any of them, and null for what the broker's settings say.
+// Durations are texts like 1h30m, or numbers of seconds.
+type Settings struct {
+	MaxInFlight   int      `json:"max_in_flight"`  // 0: the consumer's window
+	MaxDeliveries int      `json:"max_deliveries"` // 0: any number
+	RetryDelay    []string `json:"retry_delay"`
+	DeadLetter    string   `json:"dead_letter"`
+	Ordered       bool     `json:"ordered"`
+	Exclusive     bool     `json:"exclusive"`
+	AckTimeout    string   `json:"ack_timeout"` // 0s: none
+	MaxMessages   int64    `json:"max_messages"`
+	MaxBytes      int64    `json:"max_bytes"`
+	MaxAge        string   `json:"max_age"`
+	Overflow      string   `json:"overflow"` // drop_oldest or reject
 }
 
 // NewQueue is what POST /v1/queues takes.
 type NewQueue struct {
 	Name   string   `json:"name"`
 	Topics []string `json:"topics,omitempty"`
+	// Settings are as PATCH takes them.
+	Settings map[string]json.RawMessage `json:"settings,omitempty"`
 }
 
 // Binding is what bind and unbind take.

@@ -82,6 +82,7 @@ type Options struct {
 	name   string
 	queues *Queues
 	policy Policy
+	chosen settings
 }
 
 // Lag is a distance behind the newest record; zeros do not limit.
@@ -135,7 +136,7 @@ type Feed struct {
 	name    string
 	queues  *Queues
 	policy  Policy
-	paused  bool
+	chosen  settings
 	tries   map[uint64]try // by offset: what was refused and is not settled
 	graves  []grave
 	timer   *time.Timer // runs retry

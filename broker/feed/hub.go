@@ -344,7 +344,8 @@ func (h *Hub) wakeWaiters() {
 // Open returns the feed with the given id, from its saved cursor if it has one.
 func (h *Hub) Open(id string, o Options, filters ...Filter) (*Feed, error) {
 	f := &Feed{hub: h, id: id, opt: o, filters: map[string]*Filter{}, win: window{head: 1, tail: 1}}
-	f.name, f.queues, f.policy = o.name, o.queues, o.policy
+	f.name, f.queues, f.policy, f.chosen = o.name, o.queues, o.policy, o.chosen
+	f.setLimits(o.policy.Limits)
 	if o.Shared {
 		f.keys = map[uint64]*key{}
 	}

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -185,4 +186,19 @@ func (m *Member) Gap() Gap {
 	g := m.gap
 	m.gap = Gap{}
 	return g
+}
+
+// Enforce compares what waits in every queue with the queue's limits now, and not only at the next look at them: what a
+// full queue may not take is then known.
+func (q *Queues) Enforce() error {
+	for _, name := range q.Names() {
+		f, err := q.Find(name)
+		if err != nil {
+			continue // deleted meanwhile
+		}
+		if err := f.enforce(time.Now()); err != nil {
+			return fmt.Errorf("count the messages of queue %q: %w", name, err)
+		}
+	}
+	return nil
 }

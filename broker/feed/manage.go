@@ -16,6 +16,7 @@ type QueueInfo struct {
 	Name     string
 	Bindings []string // filters
 	Policy   Policy
+	Set      Setting // which fields of it were set for this queue (Configure)
 	Paused   bool
 	Members  int
 	Cursor   uint64 // below it everything is settled
@@ -36,7 +37,7 @@ func (q *Queues) Info(name string) (QueueInfo, error) {
 	defer f.mu.Unlock()
 	at, _ := f.progress()
 	i := QueueInfo{
-		Name: name, Policy: f.policy, Paused: f.paused, Members: len(f.members), Cursor: at, Examined: f.examined(),
+		Name: name, Policy: f.policy, Paused: f.chosen.paused, Set: f.chosen.set, Members: len(f.members), Cursor: at, Examined: f.examined(),
 		Waiting: f.waiting, Retrying: len(f.tries), Stats: f.stats,
 	}
 	for _, m := range f.members {
@@ -49,35 +50,6 @@ func (q *Queues) Info(name string) (QueueInfo, error) {
 	}
 	slices.Sort(i.Bindings)
 	return i, nil
-}
-
-// SetPolicy changes how a queue deals with messages that are not done. It is not saved: the configuration has it.
-func (q *Queues) SetPolicy(name string, p Policy) error {
-	f, err := q.Find(name)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.policy = p
-	f.setLimits(p.Limits)
-	f.rebalance()
-	return nil
-}
-
-// Pause stops a queue from handing out messages, or has it go on. It is durable when Pause returns.
-func (q *Queues) Pause(name string, paused bool) error {
-	f, err := q.Find(name)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	f.paused = paused
-	f.wake()
-	f.mu.Unlock()
-	return q.commit(func(done store.Completion) error {
-		return q.hub.Save([]store.Mutation{record.Put(record.BucketQueues, []byte(name), appendQueue(paused))}, done)
-	})
 }
 
 // commit runs save and waits for the commit it began.

@@ -121,7 +121,7 @@ func (m *Member) Take(dst []Item, maxItems, maxBytes int) []Item {
 	f := m.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m.gone || f.paused {
+	if m.gone || f.chosen.paused {
 		return dst
 	}
 	if limit := f.policy.MaxInFlight; limit > 0 {

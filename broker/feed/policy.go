@@ -3,6 +3,7 @@ package feed
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/edgemq/edgemq/broker/packet"
@@ -19,28 +20,52 @@ type Policy struct {
 	RetryDelay    []time.Duration // after the first, second, … refusal, the last for all that follow; nil means 1, 2, 4, 8 s
 	DeadLetter    string          // queue; "" means <name>-dead
 	Ordered       bool            // a refused message holds back the later ones of its key; one of a key is with a consumer at a time
+	Exclusive     bool            // one consumer at a time, the one that attached first; the others stand by
 	AckTimeout    time.Duration   // a consumer that keeps a message for so long is disconnected; 0 lets it
 	Limits        Limits
 }
 
 var defaultRetry = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
 
+// Delays are how long a message waits after its first, second, … refusal.
+func (p *Policy) Delays() []time.Duration {
+	if len(p.RetryDelay) == 0 {
+		return defaultRetry
+	}
+	return p.RetryDelay
+}
+
 // delay is how long a message waits after its n-th refusal.
 func (p *Policy) delay(n int) time.Duration {
-	levels := p.RetryDelay
-	if len(levels) == 0 {
-		levels = defaultRetry
-	}
+	levels := p.Delays()
 	return levels[min(n, len(levels))-1]
+}
+
+// Deliveries is how often a message may be refused before it goes to the dead letters, 0 for any number of times.
+func (p *Policy) Deliveries() int {
+	if p.MaxDeliveries == 0 {
+		return 5
+	}
+	return max(0, p.MaxDeliveries)
 }
 
 // deadly tells whether the n-th refusal is the last.
 func (p *Policy) deadly(n int) bool {
-	limit := p.MaxDeliveries
-	if limit == 0 {
-		limit = 5
-	}
+	limit := p.Deliveries()
 	return limit > 0 && n >= limit
+}
+
+// deadSuffix ends the names of queues for dead letters.
+const deadSuffix = "-dead"
+
+func isDead(queue string) bool { return strings.HasSuffix(queue, deadSuffix) }
+
+// DeadLetters returns the name of the queue that takes a queue's dead letters.
+func (p *Policy) DeadLetters(queue string) string {
+	if p.DeadLetter != "" {
+		return p.DeadLetter
+	}
+	return queue + deadSuffix
 }
 
 // try is what is known of a message that was refused.
@@ -208,11 +233,8 @@ func (f *Feed) bury() {
 // deadLetters returns the topic of the queue for dead letters, which it creates.
 func (f *Feed) deadLetters() (uint32, error) {
 	f.mu.Lock()
-	name := f.policy.DeadLetter
+	name := f.policy.DeadLetters(f.name)
 	f.mu.Unlock()
-	if name == "" {
-		name = f.name + "-dead"
-	}
 	if _, err := f.queues.Create(name); err != nil {
 		return 0, err
 	}

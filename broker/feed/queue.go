@@ -25,19 +25,20 @@ type Queues struct {
 	auto bool
 
 	mu     sync.Mutex
-	byName map[string]*Feed // by queue name
+	byName map[string]*Feed  // by queue name
+	base   map[string]Policy // what the configuration says, likewise
 }
 
 // OpenQueues loads the queues of the state. With auto a queue is created by its first use.
 func OpenQueues(h *Hub, auto bool) (*Queues, error) {
-	q := &Queues{hub: h, auto: auto, byName: map[string]*Feed{}}
+	q := &Queues{hub: h, auto: auto, byName: map[string]*Feed{}, base: map[string]Policy{}}
 	bindings := map[string][]Filter{}
 	var names []string
-	paused := map[string]bool{}
+	own := map[string]settings{}
 	var bad error
 	err := h.log.Range(record.BucketQueues, nil, func(k, v []byte) bool {
 		names = append(names, string(k))
-		if paused[string(k)], bad = parseQueue(v); bad != nil {
+		if own[string(k)], bad = parseSettings(v); bad != nil {
 			bad = fmt.Errorf("queue %q: %w", k, bad)
 		}
 		return bad == nil
@@ -62,10 +63,9 @@ func OpenQueues(h *Hub, auto bool) (*Queues, error) {
 		return nil, fmt.Errorf("load bindings: %w", err)
 	}
 	for _, name := range names {
-		if q.byName[name], err = q.open(name, false, bindings[name]); err != nil {
+		if q.byName[name], err = q.open(name, false, own[name], bindings[name]); err != nil {
 			return nil, err
 		}
-		q.byName[name].paused = paused[name]
 	}
 	return q, nil
 }
@@ -73,12 +73,10 @@ func OpenQueues(h *Hub, auto bool) (*Queues, error) {
 // QueueID is the id of a queue's feed.
 func QueueID(name string) string { return "q/" + name }
 
-func (q *Queues) open(name string, fresh bool, bindings []Filter) (*Feed, error) {
+// open opens a queue's feed; mu is held, or nobody knows q yet.
+func (q *Queues) open(name string, fresh bool, own settings, bindings []Filter) (*Feed, error) {
 	direct := Filter{Filter: topic.QueuePrefix + name, QoS: 2}
-	o := Options{Durable: true, Shared: true, Fresh: fresh, name: name, queues: q}
-	if strings.HasSuffix(name, "-dead") {
-		o.policy.MaxDeliveries = -1 // there is nowhere to go from here
-	}
+	o := Options{Durable: true, Shared: true, Fresh: fresh, name: name, queues: q, chosen: own, policy: own.over(q.baseOf(name))}
 	return q.hub.Open(QueueID(name), o, append(bindings, direct)...)
 }
 
@@ -129,11 +127,11 @@ func (q *Queues) Create(name string) (*Feed, error) {
 	if f, ok := q.byName[name]; ok {
 		return f, nil
 	}
-	f, err := q.open(name, true, nil) // one of that name was deleted, perhaps, and its cursor is still there
+	f, err := q.open(name, true, settings{}, nil) // one of that name was deleted, perhaps, and its cursor is still there
 	if err != nil {
 		return nil, err
 	}
-	mut := record.Put(record.BucketQueues, []byte(name), appendQueue(false))
+	mut := record.Put(record.BucketQueues, []byte(name), (&settings{}).append(nil))
 	if err := q.hub.Save([]store.Mutation{mut}, nil, f); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("create queue %q: %w", name, err)
@@ -145,6 +143,11 @@ func (q *Queues) Create(name string) (*Feed, error) {
 // Bind makes a queue draw from every topic that filter matches, from the beginning of the log on; one that it
 // draws from already stays as it is. done is called when that is durable.
 func (q *Queues) Bind(f *Feed, filter string, done store.Completion) error {
+	q.mu.Lock()
+	defer q.mu.Unlock() // or the queue might be deleted meanwhile, and its next life begin with the binding
+	if q.byName[f.name] != f {
+		return fmt.Errorf("%w: %q", ErrNoQueue, f.name)
+	}
 	// The feed goes back, its filters change and both are saved as one: a cursor saved in between would, after a
 	// crash, walk the whole log under the old filters.
 	q.hub.saver.order.Lock()
@@ -157,6 +160,11 @@ func (q *Queues) Bind(f *Feed, filter string, done store.Completion) error {
 
 // Unbind ends a binding and reports whether there was one. done is called when that is durable.
 func (q *Queues) Unbind(f *Feed, filter string, done store.Completion) (bool, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.byName[f.name] != f {
+		return false, fmt.Errorf("%w: %q", ErrNoQueue, f.name)
+	}
 	q.hub.saver.order.Lock()
 	defer q.hub.saver.order.Unlock()
 	existed := f.Unsubscribe(filter)
@@ -168,10 +176,7 @@ func bindingKey(f *Feed, filter string) []byte {
 	return []byte(f.id[len("q/"):] + "\x00" + filter)
 }
 
-const (
-	queueVersion   = 1
-	bindingVersion = 1
-)
+const bindingVersion = 1
 
 // appendBinding encodes: version u8, from uvarint, era uvarint.
 func appendBinding(flt Filter) []byte {
@@ -192,25 +197,4 @@ func parseBinding(filter string, b []byte) (Filter, error) {
 		return Filter{}, errBinding
 	}
 	return flt, nil
-}
-
-// appendQueue encodes: version u8, flags u8 (1: paused).
-func appendQueue(paused bool) []byte {
-	if paused {
-		return []byte{queueVersion, 1}
-	}
-	return []byte{queueVersion, 0}
-}
-
-func parseQueue(b []byte) (paused bool, err error) {
-	if len(b) == 0 {
-		return false, errors.New("feed: damaged queue")
-	}
-	if b[0] != queueVersion {
-		return false, fmt.Errorf("feed: queue of version %d: %w", b[0], store.ErrVersion)
-	}
-	if len(b) != 2 {
-		return false, errors.New("feed: damaged queue")
-	}
-	return b[1]&1 != 0, nil
 }

@@ -43,6 +43,9 @@ func fnv(b []byte) uint64 {
 // pick chooses a member for a key by rendezvous hashing: when a member comes or goes, only the keys that it gains
 // or loses move. f.mu is held.
 func (f *Feed) pick(hash uint64) *Member {
+	if f.policy.Exclusive && len(f.members) > 0 {
+		return f.members[0]
+	}
 	var best *Member
 	var top uint64
 	for _, m := range f.members {
@@ -142,7 +145,7 @@ func (f *Feed) rebalance() {
 // that have something, as far as none of a key's items is with its member. So a member that takes its time, or nothing at
 // all, keeps only the keys of what it has. f.mu is held.
 func (f *Feed) relieve() {
-	if !f.opt.Shared || len(f.members) < 2 || f.waiting == 0 {
+	if !f.opt.Shared || f.policy.Exclusive || len(f.members) < 2 || f.waiting == 0 {
 		return
 	}
 	var idle []*Member

@@ -5,12 +5,14 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/edgemq/edgemq/broker/admin"
+	"github.com/edgemq/edgemq/internal/config"
 )
 
 func queueCommand() *cobra.Command {
@@ -20,13 +22,15 @@ func queueCommand() *cobra.Command {
 		Short: "Look at and manage the queues of a running broker",
 		Example: `  edgemq queue ls
   edgemq queue create orders 'shop/+/order'
+  edgemq queue info orders
+  edgemq queue set orders max_deliveries=3 retry_delay=10s,1m ack_timeout=30s
   edgemq queue peek orders -n 3
   edgemq queue reset orders 2h
   edgemq queue redrive orders`,
 	}
 	f.add(cmd)
 	cmd.AddCommand(
-		queueList(&f), queueCreate(&f), queueBind(&f), queueUnbind(&f), queuePeek(&f), queueReset(&f), queueMove(&f), queueRedrive(&f),
+		queueList(&f), queueInfo(&f), queueSet(&f), queueCreate(&f), queueBind(&f), queueUnbind(&f), queuePeek(&f), queueReset(&f), queueMove(&f), queueRedrive(&f),
 		queueChange(&f, "delete NAME...", "Delete queues: their bindings and their place in the log; stored messages stay", http.MethodDelete, "", "deleted"),
 		queueChange(&f, "purge NAME...", "Skip all that waits in queues", http.MethodPost, "/purge", "%d messages skipped"),
 		queueChange(&f, "pause NAME...", "Stop handing out messages; they are kept", http.MethodPost, "/pause", "paused"),
@@ -56,15 +60,11 @@ func queueChange(f *adminFlags, use, short, method, path, text string) *cobra.Co
 
 func queueList(f *adminFlags) *cobra.Command {
 	return &cobra.Command{
-		Use:     "ls [NAME]",
-		Aliases: []string{"list", "show"},
-		Short:   "List queues with what waits in them; with NAME all about that one",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				var q admin.Queue
-				return f.ask(cmd, http.MethodGet, queuePath(args[0], ""), nil, nil, &q, func(w io.Writer) { showQueue(w, &q) })
-			}
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List queues with what waits in them",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			var qs []admin.Queue
 			return f.ask(cmd, http.MethodGet, "/v1/queues", nil, nil, &qs, func(w io.Writer) {
 				row(w, "NAME", "DEPTH", "BYTES", "OLDEST", "IN FLIGHT", "MEMBERS", "REDELIVERED", "DEAD", "BINDINGS")
@@ -80,6 +80,80 @@ func queueList(f *adminFlags) *cobra.Command {
 	}
 }
 
+func queueInfo(f *adminFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:     "info NAME",
+		Aliases: []string{"show"},
+		Short:   "Say all about a queue: what waits, who consumes, its settings",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var q admin.Queue
+			return f.ask(cmd, http.MethodGet, queuePath(args[0], ""), nil, nil, &q, func(w io.Writer) { showQueue(w, &q) })
+		},
+	}
+}
+
+func queueSet(f *adminFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "set NAME KEY=VALUE...",
+		Short: "Change settings of a queue, for good: they count over the broker's settings file until set to default",
+		Long: `Change settings of a queue while it runs. They are kept with the queue, survive restarts, and count over what the
+broker's settings (queues in config.yaml) say of it, until they are set to "default".
+
+  max_in_flight=N        unacknowledged messages of one consumer; 0: its window
+  max_deliveries=N       a message refused so often goes to the dead letters; 0: never
+  retry_delay=T[,T...]   how long it waits after its first, second, ... refusal
+  dead_letter=QUEUE      where dead letters go; empty: NAME-dead
+  ordered=true|false     a refused message holds back the later ones of its key
+  exclusive=true|false   one consumer at a time; the others stand by
+  ack_timeout=T          a consumer that keeps a message longer is disconnected; 0: never
+  max_messages=N         that may wait; 0: any number
+  max_bytes=SIZE         likewise
+  max_age=T              older messages are dropped; 0: none
+  overflow=drop_oldest|reject`,
+		Example: `  edgemq queue set orders max_deliveries=3 retry_delay=10s,1m,10m
+  edgemq queue set orders max_messages=100000 max_bytes=1GiB overflow=reject
+  edgemq queue set orders max_age=7d
+  edgemq queue set orders max_deliveries=default`,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, err := config.QueueSettings(args[1:])
+			if err != nil {
+				return usageError("%w", err)
+			}
+			var q admin.Queue
+			return f.ask(cmd, http.MethodPatch, queuePath(args[0], ""), nil, in, &q, func(w io.Writer) { showSettings(w, &q) })
+		},
+	}
+}
+
+// showSettings writes a queue's settings, those with a mark that were set for it.
+func showSettings(w io.Writer, q *admin.Queue) {
+	s := &q.Settings
+	for _, line := range []struct {
+		name  string
+		value any
+	}{
+		{"max_in_flight", s.MaxInFlight},
+		{"max_deliveries", s.MaxDeliveries},
+		{"retry_delay", strings.Join(s.RetryDelay, ",")},
+		{"dead_letter", s.DeadLetter},
+		{"ordered", s.Ordered},
+		{"exclusive", s.Exclusive},
+		{"ack_timeout", s.AckTimeout},
+		{"max_messages", s.MaxMessages},
+		{"max_bytes", s.MaxBytes},
+		{"max_age", s.MaxAge},
+		{"overflow", s.Overflow},
+	} {
+		if slices.Contains(q.Set, line.name) {
+			row(w, line.name, fmt.Sprint(line.value, " (set)"))
+		} else {
+			row(w, line.name, line.value)
+		}
+	}
+}
+
 func showQueue(w io.Writer, q *admin.Queue) {
 	row(w, "name", q.Name)
 	row(w, "bindings", none(strings.Join(q.Bindings, " ")))
@@ -90,21 +164,31 @@ func showQueue(w io.Writer, q *admin.Queue) {
 	row(w, "in flight", q.InFlight)
 	row(w, "retrying", q.Retrying)
 	row(w, "cursor", q.Cursor)
-	row(w, "dead letters", q.DeadLetter)
-	row(w, "since start", fmt.Sprintf("sent %d, settled %d, expired %d, redelivered %d, dead %d", q.Sent, q.Settled, q.Expired, q.Redelivered, q.Dead))
+	row(w, "since start", fmt.Sprintf("sent %d, settled %d, expired %d, redelivered %d, dead %d, dropped %d",
+		q.Sent, q.Settled, q.Expired, q.Redelivered, q.Dead, q.Dropped))
+	showSettings(w, q)
 }
 
 func queueCreate(f *adminFlags) *cobra.Command {
-	return &cobra.Command{
+	var set []string
+	cmd := &cobra.Command{
 		Use:   "create NAME [FILTER...]",
 		Short: "Create a queue, and bind topic filters to it; it begins at the oldest message kept",
-		Args:  cobra.MinimumNArgs(1),
+		Example: `  edgemq queue create orders 'shop/+/order'
+  edgemq queue create recent 'readings/#' --with max_messages=100`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			settings, err := config.QueueSettings(set)
+			if err != nil {
+				return usageError("--with: %w", err)
+			}
 			var q admin.Queue
-			in := admin.NewQueue{Name: args[0], Topics: args[1:]}
+			in := admin.NewQueue{Name: args[0], Topics: args[1:], Settings: settings}
 			return f.ask(cmd, http.MethodPost, "/v1/queues", nil, in, &q, func(w io.Writer) { showQueue(w, &q) })
 		},
 	}
+	cmd.Flags().StringArrayVar(&set, "with", nil, "a setting of the queue, as `key=value` (see queue set); repeatable")
+	return cmd
 }
 
 func queueBind(f *adminFlags) *cobra.Command {

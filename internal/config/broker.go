@@ -49,7 +49,7 @@ func (c *Config) Broker(logger *slog.Logger) broker.Options {
 
 func (q *Queue) broker() broker.Queue {
 	p := feed.Policy{
-		MaxInFlight: q.MaxInFlight, MaxDeliveries: q.MaxDeliveries, DeadLetter: q.DeadLetter, Ordered: q.Ordered, AckTimeout: q.AckTimeout,
+		MaxInFlight: q.MaxInFlight, MaxDeliveries: q.MaxDeliveries, DeadLetter: q.DeadLetter, Ordered: q.Ordered, Exclusive: q.Exclusive, AckTimeout: q.AckTimeout,
 		Limits: feed.Limits{MaxMessages: int64(q.MaxMessages), MaxBytes: q.MaxBytes, MaxAge: q.MaxAge, Reject: q.Overflow == "reject"},
 	}
 	if q.MaxDeliveries == 0 {

@@ -109,6 +109,7 @@ type Queue struct {
 	RetryDelay    []string
 	DeadLetter    string
 	Ordered       bool
+	Exclusive     bool
 	AckTimeout    time.Duration
 	MaxMessages   int
 	MaxBytes      int64

@@ -2,7 +2,9 @@ package config
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -228,7 +230,7 @@ func TestRefused(t *testing.T) {
 		{"a list for a value", "data: [a]\n", nil, nil, "my.yaml:1: data: a list is not possible: it must be a directory"},
 		{"a section for a value", "store: {sync: {a: b}}\n", nil, nil, "my.yaml:1: store.sync: a section is not possible: it must be always, interval or none"},
 		{"a value for a section", "log: debug\n", nil, nil, "my.yaml:1: log: it is a section, not a value: log.level, log.format"},
-		{"a value for a list", "queues: orders\n", nil, nil, `my.yaml:1: queues: "orders" is not possible: it must be a list of sections with name, topics, max_in_flight, max_deliveries, retry_delay, dead_letter, ordered, ack_timeout, max_messages, max_bytes, max_age, overflow`},
+		{"a value for a list", "queues: orders\n", nil, nil, `my.yaml:1: queues: "orders" is not possible: it must be a list of sections with name, topics, max_in_flight, max_deliveries, retry_delay, dead_letter, ordered, exclusive, ack_timeout, max_messages, max_bytes, max_age, overflow`},
 		{"nothing", "data:\n", nil, nil, "my.yaml:1: data: it has no value; leave the key out to have its default"},
 		{"empty", "data: ''\n", nil, nil, `my.yaml:1: data: "" is not possible: it is empty; it must be a directory`},
 		{"twice", "data: a\ndata: b\n", nil, nil, "my.yaml:2: data: it is there twice, first on line 1"},
@@ -255,7 +257,7 @@ func TestRefused(t *testing.T) {
 		{"packets larger than a group", "limits: {max_packet: 100MiB}\n", nil, nil, "my.yaml:1: limits.max_packet: 100MiB is more than half of store.journal_file (64MiB)"},
 		{"an unknown variable", "", []string{"EDGEMQ_STORE_SINC=none"}, nil, "environment variable EDGEMQ_STORE_SINC: there is no such key; is EDGEMQ_STORE_SYNC meant?"},
 		{"a variable's value", "", []string{"EDGEMQ_STORE_SYNC=maybe"}, nil, `environment variable EDGEMQ_STORE_SYNC: store.sync: "maybe" is not possible: it must be always, interval or none`},
-		{"a variable that is no list", "", []string{"EDGEMQ_QUEUES=orders"}, nil, `environment variable EDGEMQ_QUEUES: queues: "orders" is not possible: it must be a list of sections with name, topics, max_in_flight, max_deliveries, retry_delay, dead_letter, ordered, ack_timeout, max_messages, max_bytes, max_age, overflow`},
+		{"a variable that is no list", "", []string{"EDGEMQ_QUEUES=orders"}, nil, `environment variable EDGEMQ_QUEUES: queues: "orders" is not possible: it must be a list of sections with name, topics, max_in_flight, max_deliveries, retry_delay, dead_letter, ordered, exclusive, ack_timeout, max_messages, max_bytes, max_age, overflow`},
 		{"a flag's value", "", nil, []Setting{{"data", "", "--data"}}, `--data: data: "" is not possible: it is empty; it must be a directory`},
 		{"an unknown flag key", "", nil, []Setting{{"store.synk", "none", "--set"}}, "--set: store.synk: there is no such key; is store.sync meant?"},
 		{
@@ -345,4 +347,34 @@ func FuzzFile(f *testing.F) {
 // queue is a queue with the defaults.
 func queue(name string, topics ...string) Queue {
 	return Queue{Name: name, Topics: append([]string{}, topics...), MaxDeliveries: 5, RetryDelay: []string{"1s", "2s", "4s", "8s"}, Overflow: "drop_oldest"}
+}
+
+func TestQueueSettings(t *testing.T) {
+	for _, tc := range []struct {
+		in, want string // want: JSON, or the error
+	}{
+		{"max_deliveries=3", `{"max_deliveries":3}`},
+		{"max_deliveries=default", `{"max_deliveries":null}`},
+		{"retry_delay=10s,1m,1d", `{"retry_delay":["10s","1m0s","24h0m0s"]}`},
+		{"retry_delay=[10s, 1m]", `{"retry_delay":["10s","1m0s"]}`},
+		{"max_bytes=1GiB", `{"max_bytes":1073741824}`},
+		{"max_age=7d", `{"max_age":"168h0m0s"}`},
+		{"ordered=true", `{"ordered":true}`},
+		{"dead_letter=", `{"dead_letter":""}`},
+		{"overflow=reject", `{"overflow":"reject"}`},
+		{"overflow=drop", `overflow: "drop" is not possible: it must be drop_oldest or reject`},
+		{"max_deliveries=-1", `max_deliveries: "-1" is not possible: it must be a whole number from 0 to 1000000`},
+		{"name=x", `there is no setting "name"; there are max_in_flight, max_deliveries, retry_delay, dead_letter, ordered, exclusive, ack_timeout, max_messages, max_bytes, max_age, overflow`},
+		{"ordered", `"ordered" is not key=value`},
+	} {
+		m, err := QueueSettings([]string{tc.in})
+		got := fmt.Sprint(err)
+		if err == nil {
+			b, _ := json.Marshal(m)
+			got = string(b)
+		}
+		if got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.in, got, tc.want)
+		}
+	}
 }

@@ -207,7 +207,7 @@ var keys = []key{
 		list[Queue]{keys: queueKeys, unique: "name"},
 		func(c *Config) any { return &c.Queues },
 		"Queues that exist from the start, each with the topic filters bound to it. Removing one here neither\n" +
-			"deletes the queue nor unbinds its topics.",
+			"deletes the queue nor unbinds its topics. What edgemq queue set says of a queue counts over what is here.",
 	},
 	{
 		"limits.connect_timeout", "10s",
@@ -307,6 +307,7 @@ var queueKeys = []itemKey[Queue]{
 	{"retry_delay", "[1s, 2s, 4s, 8s]", texts{want: "durations, as in [1s, 1m]", check: checkSpan}, func(q *Queue) any { return &q.RetryDelay }, "after the first, second, ... refusal", nil},
 	{"dead_letter", "''", text{want: "a queue's name, or nothing", check: checkDeadLetter}, func(q *Queue) any { return &q.DeadLetter }, "queue for dead letters; empty: <name>-dead", nil},
 	{"ordered", "false", boolean{}, func(q *Queue) any { return &q.Ordered }, "a refused message holds back the later ones of its key", nil},
+	{"exclusive", "false", boolean{}, func(q *Queue) any { return &q.Exclusive }, "one consumer at a time; the others stand by, first come, first served", nil},
 	{"ack_timeout", "0", span{0, 365 * day}, func(q *Queue) any { return &q.AckTimeout }, "a consumer that keeps a message longer is disconnected; 0: never", nil},
 	{"max_messages", "0", number{0, 1 << 50}, func(q *Queue) any { return &q.MaxMessages }, "that may wait; 0: any number", nil},
 	{"max_bytes", "0", size{0, 1 << 50}, func(q *Queue) any { return &q.MaxBytes }, "that may wait; 0: any number", nil},

@@ -69,7 +69,7 @@ func TestManagedFromTheShell(t *testing.T) {
 		t.Errorf("status: %s", out)
 	}
 	run("queue", "delete", "orders")
-	if _, errs, code := edgemq(t, "", "queue", "ls", "orders", "--data", dir); code != 4 || !strings.Contains(errs, "no such queue") {
+	if _, errs, code := edgemq(t, "", "queue", "info", "orders", "--data", dir); code != 4 || !strings.Contains(errs, "no such queue") {
 		t.Errorf("a queue that is deleted: %d %s", code, errs)
 	}
 	p.Stop()

@@ -1,0 +1,309 @@
+package feed
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+// Setting names one field of a Policy. The numbers are on the disk.
+type Setting uint16
+
+// The settings that can be changed while the broker runs.
+const (
+	SetMaxInFlight Setting = 1 << iota
+	SetMaxDeliveries
+	SetRetryDelay
+	SetDeadLetter
+	SetOrdered
+	SetExclusive
+	SetAckTimeout
+	SetMaxMessages
+	SetMaxBytes
+	SetMaxAge
+	SetReject
+
+	lastSetting
+)
+
+// allSettings are those that this build knows.
+const allSettings = lastSetting - 1
+
+// settings are what a queue has of its own: where it differs from what the configuration says.
+type settings struct {
+	paused bool
+	set    Setting // which fields of policy count
+	policy Policy
+}
+
+// over returns base with the fields of s that are set.
+func (s *settings) over(base Policy) Policy {
+	for bit := Setting(1); bit < lastSetting; bit <<= 1 {
+		if s.set&bit != 0 {
+			base.take(bit, &s.policy)
+		}
+	}
+	return base
+}
+
+// take copies one field from another policy.
+func (p *Policy) take(which Setting, from *Policy) {
+	switch which {
+	case SetMaxInFlight:
+		p.MaxInFlight = from.MaxInFlight
+	case SetMaxDeliveries:
+		p.MaxDeliveries = from.MaxDeliveries
+	case SetRetryDelay:
+		p.RetryDelay = from.RetryDelay
+	case SetDeadLetter:
+		p.DeadLetter = from.DeadLetter
+	case SetOrdered:
+		p.Ordered = from.Ordered
+	case SetExclusive:
+		p.Exclusive = from.Exclusive
+	case SetAckTimeout:
+		p.AckTimeout = from.AckTimeout
+	case SetMaxMessages:
+		p.Limits.MaxMessages = from.Limits.MaxMessages
+	case SetMaxBytes:
+		p.Limits.MaxBytes = from.Limits.MaxBytes
+	case SetMaxAge:
+		p.Limits.MaxAge = from.Limits.MaxAge
+	case SetReject:
+		p.Limits.Reject = from.Limits.Reject
+	}
+}
+
+// queueVersion is that of the value of a queue. 1 had no settings.
+const queueVersion = 2
+
+var errQueue = errors.New("feed: damaged queue")
+
+// append encodes: version u8, flags u8 (1: paused), then uvarints: which settings follow, as bits, and in the order of the bits
+// each one. RetryDelay is the number of delays and each of them, DeadLetter its length and the name; durations are in ns.
+// MaxDeliveries is one more than the number, 0 for never.
+func (s *settings) append(b []byte) []byte {
+	flags := byte(0)
+	if s.paused {
+		flags = 1
+	}
+	b = binary.AppendUvarint(append(b, queueVersion, flags), uint64(s.set))
+	num := func(v int64) { b = binary.AppendUvarint(b, uint64(v)) }
+	truth := func(v bool) {
+		if v {
+			num(1)
+		} else {
+			num(0)
+		}
+	}
+	p := &s.policy
+	for bit := Setting(1); bit < lastSetting; bit <<= 1 {
+		if s.set&bit == 0 {
+			continue
+		}
+		switch bit {
+		case SetMaxInFlight:
+			num(int64(p.MaxInFlight))
+		case SetMaxDeliveries:
+			num(int64(max(-1, p.MaxDeliveries) + 1))
+		case SetRetryDelay:
+			num(int64(len(p.RetryDelay)))
+			for _, d := range p.RetryDelay {
+				num(int64(d))
+			}
+		case SetDeadLetter:
+			num(int64(len(p.DeadLetter)))
+			b = append(b, p.DeadLetter...)
+		case SetOrdered:
+			truth(p.Ordered)
+		case SetExclusive:
+			truth(p.Exclusive)
+		case SetAckTimeout:
+			num(int64(p.AckTimeout))
+		case SetMaxMessages:
+			num(p.Limits.MaxMessages)
+		case SetMaxBytes:
+			num(p.Limits.MaxBytes)
+		case SetMaxAge:
+			num(int64(p.Limits.MaxAge))
+		case SetReject:
+			truth(p.Limits.Reject)
+		}
+	}
+	return b
+}
+
+func parseSettings(b []byte) (s settings, err error) {
+	if len(b) == 0 {
+		return s, errQueue
+	}
+	version := b[0]
+	switch {
+	case version > queueVersion:
+		return s, fmt.Errorf("feed: queue of version %d: %w", version, store.ErrVersion)
+	case version == 0 || len(b) < 2 || version == 1 && len(b) != 2:
+		return s, errQueue
+	}
+	s.paused = b[1]&1 != 0
+	if version == 1 {
+		return s, nil
+	}
+	r := numbers{b: b[2:]}
+	set := r.next()
+	if set&^uint64(allSettings) != 0 {
+		return s, fmt.Errorf("feed: queue with a setting that this build does not know: %w", store.ErrVersion)
+	}
+	s.set = Setting(set)
+	num := func() int64 { return int64(r.atMost(math.MaxInt64)) }
+	truth := func() bool { return r.atMost(1) == 1 }
+	p := &s.policy
+	for bit := Setting(1); bit < lastSetting && !r.bad; bit <<= 1 {
+		if s.set&bit == 0 {
+			continue
+		}
+		switch bit {
+		case SetMaxInFlight:
+			p.MaxInFlight = int(r.atMost(math.MaxInt32))
+		case SetMaxDeliveries:
+			p.MaxDeliveries = int(r.atMost(math.MaxInt32)) - 1
+		case SetRetryDelay:
+			for n := r.atMost(uint64(len(r.b))); n > 0 && !r.bad; n-- {
+				p.RetryDelay = append(p.RetryDelay, time.Duration(num()))
+			}
+		case SetDeadLetter:
+			n := r.atMost(uint64(len(r.b)))
+			if n > uint64(len(r.b)) {
+				return s, errQueue
+			}
+			p.DeadLetter, r.b = string(r.b[:n]), r.b[n:]
+		case SetOrdered:
+			p.Ordered = truth()
+		case SetExclusive:
+			p.Exclusive = truth()
+		case SetAckTimeout:
+			p.AckTimeout = time.Duration(num())
+		case SetMaxMessages:
+			p.Limits.MaxMessages = num()
+		case SetMaxBytes:
+			p.Limits.MaxBytes = num()
+		case SetMaxAge:
+			p.Limits.MaxAge = time.Duration(num())
+		case SetReject:
+			p.Limits.Reject = truth()
+		}
+	}
+	if r.bad || len(r.b) > 0 {
+		return s, errQueue
+	}
+	return s, nil
+}
+
+// basePolicy is what holds for a queue that neither the configuration nor anybody else has said anything about.
+func basePolicy(name string) Policy {
+	if isDead(name) {
+		return Policy{MaxDeliveries: -1} // there is nowhere to go from here
+	}
+	return Policy{}
+}
+
+// SetPolicy says what holds for a queue where nothing was set for it (Configure): the configuration's part. It is not saved.
+func (q *Queues) SetPolicy(name string, p Policy) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f, ok := q.byName[name]
+	if !ok {
+		return fmt.Errorf("%w: %q", ErrNoQueue, name)
+	}
+	q.base[name] = p
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.applyPolicy(f.chosen.over(p))
+	return nil
+}
+
+// applyPolicy puts a policy into force; f.mu is held.
+func (f *Feed) applyPolicy(p Policy) {
+	before := f.policy.Limits
+	f.policy = p
+	if p.Limits != before {
+		f.setLimits(p.Limits)
+	}
+	f.rebalance()
+}
+
+// Configure sets some fields of a queue's policy, to what p has, and has others (reset) be as the configuration says. It is
+// durable when Configure returns.
+func (q *Queues) Configure(name string, set Setting, p Policy, reset Setting) error {
+	err := q.change(name, func(s *settings) error {
+		for bit := Setting(1); bit < lastSetting; bit <<= 1 {
+			if set&bit != 0 {
+				s.policy.take(bit, &p)
+			}
+		}
+		s.policy.RetryDelay = slices.Clone(s.policy.RetryDelay)
+		s.set = s.set&^reset | set
+		if eff := s.over(q.baseOf(name)); eff.DeadLetter == name {
+			return fmt.Errorf("%w: a queue cannot be its own dead letter queue", ErrPolicy)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if f, err := q.Find(name); err == nil {
+		return f.enforce(time.Now())
+	}
+	return nil
+}
+
+// ErrPolicy means that a queue cannot have such settings.
+var ErrPolicy = errors.New("impossible settings")
+
+// Pause stops a queue from handing out messages, or has it go on. It is durable when Pause returns.
+func (q *Queues) Pause(name string, paused bool) error {
+	return q.change(name, func(s *settings) error {
+		s.paused = paused
+		return nil
+	})
+}
+
+// change changes what a queue has of its own; it holds from the moment it is appended, and is durable when change returns.
+func (q *Queues) change(name string, do func(s *settings) error) error {
+	return q.commit(func(done store.Completion) error {
+		q.mu.Lock()
+		defer q.mu.Unlock() // what is appended later was also changed later, and not after a deletion
+		f, ok := q.byName[name]
+		if !ok {
+			return fmt.Errorf("%w: %q", ErrNoQueue, name)
+		}
+		f.mu.Lock()
+		s := f.chosen
+		f.mu.Unlock()
+		if err := do(&s); err != nil {
+			return err
+		}
+		if err := q.hub.Save([]store.Mutation{record.Put(record.BucketQueues, []byte(name), s.append(nil))}, done); err != nil {
+			return err
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.chosen = s
+		f.applyPolicy(s.over(q.baseOf(name)))
+		f.wake()
+		return nil
+	})
+}
+
+// baseOf returns what holds for a queue where nothing was set for it; q.mu is held.
+func (q *Queues) baseOf(name string) Policy {
+	if p, ok := q.base[name]; ok {
+		return p
+	}
+	return basePolicy(name)
+}
