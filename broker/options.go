@@ -53,7 +53,7 @@ type Options struct {
 	MaxLagTime       time.Duration // likewise; 0 means an hour, negative no limit
 
 	DedupWindow time.Duration // how long a publisher's @MessageIds are remembered; 0 means 2 min, negative turns it off
-	DedupCount  int           // ids of one publisher; 0 means 10,000
+	DedupCount  int           // ids of one publisher; 0 means 65,536, which is more than a client can have unacknowledged
 	DedupTotal  int           // ids of all; 0 means 1,000,000
 
 	ConnectTimeout    time.Duration // from accept to CONNECT; 0 means 10 s
@@ -86,7 +86,7 @@ func (o Options) withDefaults() Options {
 	def(&o.MaxLagBytes, 1<<30)
 	def(&o.MaxLagTime, time.Hour)
 	def(&o.DedupWindow, 2*time.Minute)
-	def(&o.DedupCount, 10_000)
+	def(&o.DedupCount, 1<<16)
 	def(&o.DedupTotal, 1_000_000)
 	def(&o.ConnectTimeout, 10*time.Second)
 	def(&o.MaxPacket, 1<<20)

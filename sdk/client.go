@@ -39,7 +39,7 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 func dialSettings(ctx context.Context, o *settings) (*Client, error) {
 	c := &Client{o: o, subs: map[string]*Subscription{}, children: map[closer]struct{}{}, ids: map[string]bool{}}
 	c.http.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment}
-	c.session = &session{o: o, id: o.clientID, receive: c.receive, ready: c.ready}
+	c.session = &session{o: o, id: o.clientID, receive: c.receive, ready: c.ready, receipts: true}
 	if err := startSession(ctx, c.session); err != nil {
 		return nil, err
 	}

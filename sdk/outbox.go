@@ -2,10 +2,12 @@ package sdk
 
 import (
 	"context"
+	"encoding/binary"
 	"sync"
 	"time"
 
 	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/internal/wire"
 )
 
 // Packet ids of publishes. Those below are left to paho, for its SUBSCRIBEs; one connection has few.
@@ -301,17 +303,39 @@ func (b *outbox) pardon() {
 	b.strikes = 0
 }
 
-// acknowledged completes the publishes with these packet ids.
-func (b *outbox) acknowledged(ids []uint16) {
+// flight returns the unacknowledged publish with a packet id, and its place, or nil.
+func (b *outbox) flight(id uint16) (*Promise, int) {
+	i := (int(id) - firstID - int(b.first%numIDs) + numIDs) % numIDs
+	if int(id) < firstID || int(id) >= firstID+numIDs || i >= len(b.flights) || b.flights[i].done {
+		return nil, 0
+	}
+	return b.flights[i], i
+}
+
+// locate notes where publishes are stored: runs of wire.Receipts.
+func (b *outbox) locate(runs []byte) {
+	for ; len(runs) >= wire.ReceiptBytes; runs = runs[wire.ReceiptBytes:] {
+		id, n := binary.BigEndian.Uint16(runs), binary.BigEndian.Uint16(runs[2:])
+		offset, stored := binary.BigEndian.Uint64(runs[4:]), int64(binary.BigEndian.Uint64(runs[12:]))
+		for i := range n {
+			if p, _ := b.flight(id + i); p != nil {
+				p.offset, p.stored = offset+uint64(i), stored
+			}
+		}
+	}
+}
+
+// acknowledged completes the publishes with these packet ids. runs say where they, or others, are stored.
+func (b *outbox) acknowledged(ids []uint16, runs []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.locate(runs)
 	now := time.Now()
 	for _, id := range ids {
-		i := (int(id) - firstID - int(b.first%numIDs) + numIDs) % numIDs
-		if int(id) < firstID || int(id) >= firstID+numIDs || i >= len(b.flights) || b.flights[i].done {
+		p, i := b.flight(id)
+		if p == nil {
 			continue // an answer to nothing we know of
 		}
-		p := b.flights[i]
 		p.latency = now.Sub(p.start)
 		b.o.observer.Acknowledged(p.latency)
 		b.finish(p, nil)

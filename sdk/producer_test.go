@@ -179,6 +179,56 @@ func TestRawClients(t *testing.T) { // AT-10, AT-18, AT-45, AT-46
 	}
 }
 
+// What Send says of a message's place is what consumers see, also of a duplicate, also after the broker was killed.
+func TestResultsSayWhereMessagesAre(t *testing.T) {
+	b := testbroker.Start(t, testbroker.Options{})
+	c := dial(t, b.Addr, "p", sdk.WithBackoff(time.Millisecond, 20*time.Millisecond))
+	p := c.Producer()
+	ctx := patience(t)
+	one := sdk.NewQueueMessage("Q", []byte("first")).PutHeader(sdk.HeaderMessageID, sdk.String("one"))
+	first, err := p.Send(ctx, one)
+	if err != nil || first.Offset == 0 || first.StoreTime.IsZero() {
+		t.Fatal(first, err)
+	}
+	results := []sdk.Result{first}
+	var promises []*sdk.Promise
+	for i := range 1000 {
+		pr, err := p.SendAsync(ctx, sdk.NewQueueMessage("Q", fmt.Append(nil, i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if promises = append(promises, pr); i == 500 {
+			b.Kill()
+			b.Restart()
+		}
+	}
+	for _, pr := range promises {
+		r, err := pr.Wait(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, r)
+	}
+	again, err := p.Send(ctx, one)
+	if err != nil || again.Offset != first.Offset || !again.StoreTime.Equal(first.StoreTime) {
+		t.Fatalf("sent again: %+v, %v; first %+v", again, err, first)
+	}
+	late := sdk.NewQueueMessage("Q", nil)
+	late.Delay = time.Hour
+	if r, err := p.Send(ctx, late); err != nil || r.Offset != 0 || !r.StoreTime.IsZero() {
+		t.Fatalf("delayed: %+v, %v", r, err)
+	}
+	got := poll(t, attach(t, c, "Q", nil))
+	if len(got) != len(results) {
+		t.Fatalf("%d messages, want %d", len(got), len(results))
+	}
+	for i, d := range got {
+		if r := results[i]; d.Offset() != r.Offset || d.StoreTime().UnixMilli() != r.StoreTime.UnixMilli() || d.MessageID() != r.MessageID {
+			t.Fatalf("message %d is at %d since %v, Send said %d since %v", i, d.Offset(), d.StoreTime(), r.Offset, r.StoreTime)
+		}
+	}
+}
+
 func TestFlushedIsOnDisk(t *testing.T) { // AT-23
 	b := testbroker.Start(t, testbroker.Options{})
 	c := dial(t, b.Addr, "p")
@@ -303,6 +353,30 @@ func TestRefusedMessageIsGivenUp(t *testing.T) {
 	}
 	if err := producer.Flush(patience(t)); err != nil {
 		t.Fatalf("the next Flush: %v", err)
+	}
+}
+
+// A whole window that was stored and not acknowledged is sent again, and stored once.
+func TestFullWindowIsStoredOnce(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{})
+	p := newProxy(t, b.Addr)
+	const n = 32000 // the most that WithWindow allows
+	producer := dial(t, p.Addr, "p", sdk.WithWindow(n, 64<<20)).Producer()
+	send(t, producer, sdk.NewMessage("T", nil))
+	p.Hold()
+	for i := range n {
+		if _, err := producer.SendAsync(patience(t), sdk.NewMessage("T", fmt.Append(nil, i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all are stored", func() bool { return b.Store().Next() == n+2 })
+	p.Cut()
+	p.Release()
+	if err := producer.Flush(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	if next := b.Store().Next(); next != n+2 {
+		t.Fatalf("%d messages were stored twice", next-n-2)
 	}
 }
 

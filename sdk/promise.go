@@ -9,8 +9,13 @@ import (
 // Result is what is known of a message that the broker has on disk.
 type Result struct {
 	MessageID string
-	Broker    string        // the address it was sent to
-	Partition Partition     // where the router sent it
+	Broker    string    // the address it was sent to
+	Partition Partition // where the router sent it
+	// Offset is the message's place in that broker's log, where a replay or a seek may begin (FromOffset), and StoreTime when it was stored, by
+	// the broker's clock, to the microsecond. Of a message that the broker had already, under the same MessageId, they are those of the
+	// first. They are zero for a delayed message, which has no place before it is due.
+	Offset    uint64
+	StoreTime time.Time
 	Latency   time.Duration // from sending to the acknowledgement
 }
 
@@ -22,7 +27,9 @@ type Promise struct {
 	size      int
 	start     time.Time
 	latency   time.Duration
-	handed    bool // to a connection: it may have been sent
+	offset    uint64 // 0 if it is not known
+	stored    int64  // µs
+	handed    bool   // to a connection: it may have been sent
 	done      bool
 	bound     bool // to one connection
 	abandoned bool // nobody waits any more, but the packet id is in use
@@ -61,7 +68,11 @@ func (p *Promise) Wait(ctx context.Context) (Result, error) {
 		if err := p.result(); err != nil {
 			return Result{}, err
 		}
-		return Result{MessageID: p.id, Broker: p.b.o.url.Host, Partition: p.partition, Latency: p.latency}, nil
+		r := Result{MessageID: p.id, Broker: p.b.o.url.Host, Partition: p.partition, Offset: p.offset, Latency: p.latency}
+		if p.stored != 0 {
+			r.StoreTime = time.UnixMicro(p.stored)
+		}
+		return r, nil
 	case <-ctx.Done():
 		return Result{}, p.b.giveUp(p, context.Cause(ctx))
 	}

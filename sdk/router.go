@@ -205,7 +205,7 @@ func (q *MemoryQueue) Write(_ context.Context, m *EnhancedMessage) (Result, erro
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.messages = append(q.messages, &EnhancedMessage{Message: m.Clone(), ID: m.ID, Born: m.Born})
-	return Result{MessageID: m.ID, Broker: q.At.Broker, Partition: q.At}, nil
+	return Result{MessageID: m.ID, Broker: q.At.Broker, Partition: q.At, Offset: uint64(len(q.messages)), StoreTime: time.Now()}, nil
 }
 
 // Messages returns what was written.

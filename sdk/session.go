@@ -17,15 +17,21 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
 	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/internal/wire"
 )
 
 const v5Prefix = "$v5/"
+
+// receiptsID is the packet id of the SUBSCRIBE to receipts. paho, which counts its own up from 1, does not get there.
+const receiptsID = 65535
 
 // session is a connection to a broker that is made again whenever it is lost, with what must survive that.
 type session struct {
 	o   *settings
 	id  string
 	out *outbox
+
+	receipts bool // wants to know where its messages are stored
 
 	receive func(l *link, d delivery)                // of the reading goroutine; must not block
 	ready   func(ctx context.Context, l *link) error // makes subscriptions on a new connection; an error ends it
@@ -123,6 +129,14 @@ func (s *session) run(ctx context.Context, l *link) {
 func (s *session) establish(ctx context.Context, l *link) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.connectTimeout)
 	defer cancel()
+	if s.receipts {
+		// Ahead of all publishes, so that those are named that are sent again. What the answer is does not matter: if the broker
+		// refuses it, offsets stay unknown.
+		sub := packet.Subscribe{PacketID: receiptsID, Filters: []packet.Subscription{{Filter: wire.Receipts}}}
+		if _, err := l.socket.Write(packet.AppendSubscribe(nil, packet.V311, &sub)); err != nil {
+			l.fail(err)
+		}
+	}
 	s.out.connect(l, l.socket.LocalAddr().String(), l.resumed)
 	l.writer.Go(func() { s.out.write(l) })
 	if s.ready != nil {
@@ -264,6 +278,7 @@ type link struct {
 
 	topics map[string]string // so that a topic is one string, however often it comes
 	ids    []uint16          // acknowledged since the last quiet
+	runs   []byte            // receipts since the last quiet
 }
 
 // connect makes a connection, up to the CONNACK.
@@ -348,6 +363,10 @@ func (l *link) published(frame []byte) error {
 	if err := packet.ParseDelivery(packet.V311, frame, &p); err != nil {
 		return err
 	}
+	if string(p.Topic) == wire.Receipts {
+		l.runs = append(l.runs, p.Payload...)
+		return nil
+	}
 	name, ok := l.topics[string(p.Topic)]
 	if !ok {
 		if len(l.topics) > 4096 {
@@ -367,9 +386,9 @@ func (l *link) published(frame []byte) error {
 func (l *link) acknowledged(id uint16) { l.ids = append(l.ids, id) }
 
 func (l *link) quiet() {
-	if len(l.ids) > 0 {
-		l.s.out.acknowledged(l.ids)
-		l.ids = l.ids[:0]
+	if len(l.ids) > 0 || len(l.runs) > 0 {
+		l.s.out.acknowledged(l.ids, l.runs)
+		l.ids, l.runs = l.ids[:0], l.runs[:0]
 	}
 }
 

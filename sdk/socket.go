@@ -69,6 +69,12 @@ func (s *socket) Read(p []byte) (int, error) {
 				return 0, err
 			}
 			s.in.acknowledged(a.PacketID)
+		case packet.TypeSuback:
+			if a, err := packet.ParseSuback(packet.V311, frame); err != nil {
+				return 0, err
+			} else if a.PacketID != receiptsID {
+				s.pass = frame
+			}
 		default:
 			s.pass = frame
 		}

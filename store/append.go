@@ -44,6 +44,13 @@ type batch struct {
 	force   bool // and needs it whatever Options.Sync says
 }
 
+// Timed is a Completion that wants to know what time (µs since 1970) its messages were given. Stored is called within Append,
+// so it must do no more than note it.
+type Timed interface {
+	Completion
+	Stored(time int64)
+}
+
 // pending is a completion to be run.
 type pending struct {
 	done Completion
@@ -203,6 +210,9 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 		a.time = max(a.time, s.opt.Now().UnixMicro())
 		b.add(msgs, base, a.time, mode.transient, s.keyed)
 		a.next.Store(base + uint64(len(msgs)))
+		if t, ok := done.(Timed); ok {
+			t.Stored(a.time)
+		}
 	}
 	for _, m := range muts {
 		b.mutate(m)

@@ -23,6 +23,8 @@ type batch struct {
 	err   error // why the publishes were refused before they got to the store; what the PUBRELs change did
 	// firsts are the messages whose @MessageId is new.
 	firsts []placed
+	time   int64  // of the messages, µs since 1970
+	owed   []owed // what goes on the receipt, if the link wants one
 }
 
 // placed is a message's place in a batch.
@@ -88,6 +90,9 @@ func pubrels(muts []store.Mutation) []store.Mutation {
 	return out
 }
 
+// Stored implements store.Timed.
+func (b *batch) Stored(time int64) { b.time = time }
+
 // Committed implements store.Completion: the publishes are on disk, or never will be.
 func (b *batch) Committed(base uint64, err error) {
 	l := b.link
@@ -108,6 +113,9 @@ func (b *batch) Committed(base uint64, err error) {
 		l.m.lost.Add(1)
 	case b.n == 0:
 	case err == nil:
+		if len(b.owed) > 0 {
+			b.acks = append(b.receipt(base), b.acks...)
+		}
 		l.answer(b.acks, b.n, b.ends)
 	case l.Version == packet.V5 && !unsaved:
 		l.answer(b.refused(codeOf(err), l.Reason(err.Error(), 0)), b.n, b.ends+int32(len(b.ids)))
@@ -125,6 +133,7 @@ func (b *batch) Committed(base uint64, err error) {
 func (b *batch) locate(base uint64) {
 	for _, f := range b.firsts {
 		if f.i != nowhere {
+			f.at.Store(b.time)
 			f.offset.Store(base + uint64(f.i))
 		}
 	}
@@ -162,8 +171,9 @@ func (b *batch) keep() {
 func (b *batch) free() {
 	clear(b.firsts)
 	clear(b.freed)
-	b.firsts, b.freed = b.firsts[:0], b.freed[:0]
-	b.link, b.acks, b.ids, b.n, b.ends, b.err = nil, b.acks[:0], b.ids[:0], 0, 0, nil
+	clear(b.owed)
+	b.firsts, b.freed, b.owed = b.firsts[:0], b.freed[:0], b.owed[:0]
+	b.link, b.acks, b.ids, b.n, b.ends, b.err, b.time = nil, b.acks[:0], b.ids[:0], 0, 0, nil, 0
 	if cap(b.acks) <= 1<<16 {
 		batches.Put(b)
 	}

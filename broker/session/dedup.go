@@ -35,7 +35,7 @@ type publisherIDs struct {
 // first is the first message with an id.
 type first struct {
 	id     string
-	at     int64         // µs since 1970
+	at     atomic.Int64  // µs since 1970; that of its message once there is an offset
 	offset atomic.Uint64 // 0 until it is committed
 }
 
@@ -64,7 +64,8 @@ func (d *dedup) check(client uint32, id []byte, now int64) (f *first, dup bool) 
 
 // add remembers an id; mu is held.
 func (d *dedup) add(p *publisherIDs, id string, now int64) *first {
-	f := &first{id: id, at: now}
+	f := &first{id: id}
+	f.at.Store(now)
 	p.seen[id] = f
 	p.queue = append(p.queue, f)
 	d.n++
@@ -75,7 +76,7 @@ func (d *dedup) add(p *publisherIDs, id string, now int64) *first {
 func (d *dedup) trim(p *publisherIDs, now int64) {
 	for p.head < len(p.queue) {
 		f := p.queue[p.head]
-		if now-f.at < d.window.Microseconds() && len(p.queue)-p.head < d.each && d.n < d.total {
+		if now-f.at.Load() < d.window.Microseconds() && len(p.queue)-p.head < d.each && d.n < d.total {
 			break
 		}
 		p.queue[p.head] = nil

@@ -59,6 +59,8 @@ type Link struct {
 	aliases []*topicRef
 	client  uint32 // the store's number; 0 until the first publish
 	answers []answer
+	// receipts says that it is subscribed to wire.Receipts.
+	receipts bool
 
 	seqs []uint64 // guarded by Session.mu
 }

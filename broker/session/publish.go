@@ -110,6 +110,7 @@ func (l *Link) Publish(p *packet.Publish) error {
 		in.retain = append(in.retain, r)
 		in.muts = append(in.muts, r.mut)
 	}
+	l.owe(p, nil)
 	in.msgs = append(in.msgs, msg)
 	in.counts[p.QoS]++
 	if in.bytes += record.Size(len(msg.Props), len(msg.Payload)); in.bytes >= appendBytes {
@@ -166,6 +167,7 @@ func (l *Link) duplicate(p *packet.Publish, msg *store.Message) bool {
 	if p.QoS == 0 {
 		return true
 	}
+	l.owe(p, f)
 	if off := f.offset.Load(); off > 0 && p.QoS == 1 && l.Version == packet.V5 {
 		l.in.batch.acks = appendPubackAt(l.in.batch.acks, p.PacketID, off)
 		return true

@@ -15,6 +15,7 @@ import (
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/internal/wire"
 	"github.com/edgemq/edgemq/store"
 	"github.com/edgemq/edgemq/store/record"
 )
@@ -222,6 +223,10 @@ func (s *Session) Subscribe(l *Link, p *packet.Subscribe) (codes []byte, reason 
 		return nil, ""
 	}
 	for i, sub := range p.Filters {
+		if sub.Filter == wire.Receipts {
+			l.receipts = true
+			continue // granted, at QoS 0
+		}
 		code, note, err := s.subscribe(subscription{Subscription: sub, ID: p.SubscriptionID}, start, c)
 		if codes[i] = code; err != nil {
 			codes[i], note = codeOf(err), err.Error()
@@ -254,6 +259,13 @@ func (s *Session) Unsubscribe(l *Link, filters []string) (codes []byte, reason s
 		return nil, ""
 	}
 	for i, filter := range filters {
+		if filter == wire.Receipts {
+			if !l.receipts {
+				codes[i] = packet.CodeNoSubscription
+			}
+			l.receipts = false
+			continue
+		}
 		codes[i] = s.unsubscribe(filter, c)
 	}
 	s.commit(c)

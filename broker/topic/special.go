@@ -66,7 +66,7 @@ const (
 	maxQueueName = 128
 
 	queueNames   = "queue names are 1 to 128 of A-Z a-z 0-9 _ . -"
-	filtersMay   = "filters that start with $ are $share/<group>/<filter>, $queue/<name>[/<filter>], $s/<start>/<filter>, $exclusive/<filter>, $SYS/…, and any of them or an ordinary filter after $v5/"
+	filtersMay   = "filters that start with $ are $share/<group>/<filter>, $queue/<name>[/<filter>], $s/<start>/<filter>, $exclusive/<filter>, $SYS/…, any of them or an ordinary filter after $v5/, and $edgemq/receipts"
 	namesMay     = "names that start with $ are $queue/<name>, $queue/<name>/$nack, $delayed/<seconds>/<topic>, and any of them or an ordinary topic after $v5/"
 	innerFilters = "it takes an ordinary filter or one under $SYS/"
 )

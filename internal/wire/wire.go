@@ -27,3 +27,15 @@ const (
 	Gap      = "/$gap"       // from the broker: messages were dropped, from one offset to below another, and how many
 	Nack     = "/$nack"      // from a consumer: the message with this @Offset is refused
 )
+
+// Receipts is a filter of its own, for the connection that subscribes to it: ahead of each batch of its PUBACKs and PUBRECs comes a
+// message of this name at QoS 0, which says where the messages they are for have been stored. It is a row of runs of
+// ReceiptBytes, big-endian as all of MQTT is:
+//
+//	packet id u16 | count u16 | offset u64 | time u64
+//
+// for publishes with consecutive packet ids that got consecutive offsets at one time (µs since 1970).
+const (
+	Receipts     = "$edgemq/receipts"
+	ReceiptBytes = 20
+)

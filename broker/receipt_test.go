@@ -1,0 +1,143 @@
+package broker_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/internal/testbroker"
+	"github.com/edgemq/edgemq/internal/wire"
+)
+
+// place is where a receipt says that a message is.
+type place struct {
+	offset uint64
+	time   int64
+}
+
+// receipts reads on until so many publishes are answered, and returns where receipts said that they are. Each receipt comes before the
+// answers to what it names.
+func receipts(t *testing.T, c *testbroker.Raw, answers int) map[uint16]place {
+	t.Helper()
+	at := map[uint16]place{}
+	answered := map[uint16]bool{}
+	for len(answered) < answers {
+		frame := c.Next()
+		switch packet.TypeOf(frame) {
+		case packet.TypePuback, packet.TypePubrec:
+			var a packet.Ack
+			if err := packet.ParseAck(c.Version(), frame, &a); err != nil {
+				t.Fatal(err)
+			}
+			answered[a.PacketID] = true
+		case packet.TypePublish:
+			d := c.Parse(frame)
+			if d.Topic != wire.Receipts || d.QoS != 0 || len(d.Payload)%wire.ReceiptBytes != 0 {
+				t.Fatalf("got %+v", d)
+			}
+			for b := []byte(d.Payload); len(b) > 0; b = b[wire.ReceiptBytes:] {
+				id, n := binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+				for i := range n {
+					if answered[id+i] {
+						t.Fatalf("the receipt for %d came after its answer", id+i)
+					}
+					at[id+i] = place{binary.BigEndian.Uint64(b[4:]) + uint64(i), int64(binary.BigEndian.Uint64(b[12:]))}
+				}
+			}
+		default:
+			t.Fatalf("got %v", packet.TypeOf(frame))
+		}
+	}
+	return at
+}
+
+// identified is the payload of a publish to $v5/ with a @MessageId.
+func identified(id, body string) []byte {
+	return packet.AppendEnvelope(nil, &packet.Outgoing{Props: packet.AppendUser(nil, wire.MessageID, id), Payload: []byte(body)})
+}
+
+func TestReceipts(t *testing.T) {
+	b := testbroker.Start(t, testbroker.Options{})
+	const n = 300
+	var first map[uint16]place
+	for _, round := range []string{"new", "duplicate", "duplicate after a kill"} {
+		if round == "duplicate after a kill" {
+			b.Kill()
+			b.Restart()
+		}
+		began := time.Now().UnixMicro()
+		c := testbroker.ConnectRaw(t, b.Addr, packet.V311, &packet.Connect{ClientID: "p", Clean: true})
+		if code := c.Subscribe(wire.Receipts, 1); code != 0 {
+			t.Fatalf("SUBACK %#x", code)
+		}
+		var out []byte
+		for i := range n {
+			out = packet.AppendPublish(out, packet.V311, &packet.Outgoing{
+				QoS: 1 + byte(i%2), PacketID: 1000 + uint16(i), Topic: fmt.Sprint("$v5/t/", i%3), Payload: identified(fmt.Sprint(i), "x"),
+			})
+		}
+		c.Send(out)
+		at := receipts(t, c, n)
+		if len(at) != n {
+			t.Fatalf("%s: %d of %d are named", round, len(at), n)
+		}
+		if first == nil {
+			first = at
+			for id, p := range at {
+				if p.time < began || p.time > time.Now().UnixMicro() {
+					t.Fatalf("%d was stored at %d, it is %d", id, p.time, began)
+				}
+			}
+			r := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "r", Clean: true})
+			r.Subscribe("$s/earliest/#", 1)
+			for i := range n {
+				d := r.Delivery()
+				r.Ack(d)
+				p := at[1000+uint16(i)]
+				if got := []string{user(d, wire.Offset), user(d, wire.StoreTimestamp)}; !slices.Equal(got, []string{fmt.Sprint(p.offset), fmt.Sprint(p.time / 1000)}) {
+					t.Fatalf("message %d is at %v, its receipt says %+v", i, got, p)
+				}
+			}
+		}
+		for id, p := range at {
+			if p != first[id] {
+				t.Fatalf("%s: %d is at %+v, first %+v", round, id, p, first[id])
+			}
+		}
+		c.Close()
+	}
+}
+
+// What has no place in the log is answered and not named; who has not asked, or not any more, is told nothing.
+func TestReceiptsOfOthers(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{})
+	for _, v := range []packet.Version{packet.V311, packet.V5} {
+		name := fmt.Sprint("p", v)
+		c := testbroker.ConnectRaw(t, b.Addr, v, &packet.Connect{ClientID: name, Clean: true, MaximumPacketSize: map[packet.Version]uint32{packet.V5: 64}[v]})
+		c.SendPublish(1, 1, "a", "unasked")
+		c.ExpectAck(packet.TypePuback, 1)
+		c.Subscribe(wire.Receipts, 0)
+		c.SendPublish(1, 2, "$delayed/1000/a", "later")
+		c.SendPublish(1, 3, "a", "now")
+		c.SendPublish(0, 0, "a", "unanswered")
+		c.SendPublish(1, 4, "$v5/a", string(identified(name, "twice")))
+		c.SendPublish(1, 5, "$v5/a", string(identified(name, "twice")))
+		at := receipts(t, c, 4)
+		if len(at) != 3 || at[3].offset == 0 || at[4] != at[5] || at[4].offset <= at[3].offset {
+			t.Fatalf("version %d: %+v", v, at)
+		}
+		other := testbroker.ConnectRaw(t, b.Addr, v, &packet.Connect{ClientID: "other" + name, Clean: true})
+		other.SendPublish(1, 7, "a", "unasked")
+		other.ExpectAck(packet.TypePuback, 7)
+		c.Send(packet.AppendUnsubscribe(nil, v, &packet.Unsubscribe{PacketID: 9, Filters: []string{wire.Receipts}}))
+		c.Expect(packet.TypeUnsuback)
+		c.SendPublish(1, 6, "a", "no more")
+		c.ExpectAck(packet.TypePuback, 6)
+		if code := c.Subscribe("$edgemq/else", 1); code < 0x80 {
+			t.Fatalf("SUBACK %#x", code)
+		}
+	}
+}
