@@ -163,6 +163,19 @@ func TestCaughtUpMark(t *testing.T) {
 	if d := empty.Delivery(); d.Topic != "$queue/empty/$caught-up" {
 		t.Fatalf("instead of the mark: %q", d.Topic)
 	}
+	// Subscribing again asks again: for what waits by then, and for what a binding brings.
+	c.Publish("more", "old")
+	c.Subscribe("$v5/$queue/q", 1)
+	if d := c.Delivery(); d.Topic != "$queue/q/$caught-up" {
+		t.Fatalf("instead of the second mark: %q", d.Topic)
+	}
+	c.Subscribe("$v5/$queue/q/more", 1)
+	if d := c.Delivery(); d.Topic != "more" {
+		t.Fatalf("instead of what the binding brings: %q", d.Topic)
+	}
+	if d := c.Delivery(); d.Topic != "$queue/q/$caught-up" {
+		t.Fatalf("instead of the third mark: %q", d.Topic)
+	}
 }
 
 func TestMessageIDStoredOnce(t *testing.T) {

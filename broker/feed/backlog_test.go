@@ -82,3 +82,27 @@ func TestBacklogOfWhatRests(t *testing.T) {
 		}
 	}
 }
+
+// TestBacklogWhileDispatching: a message that a feed has been handed, and whose group the dispatcher is not done with, counts once.
+// When it is settled by then, the cursor is behind it.
+func TestBacklogWhileDispatching(t *testing.T) {
+	n := start(t, defaultBounds)
+	f, other := n.feed("s/x", Options{Durable: true, Start: Now}, "a"), n.feed("s/y", Options{Start: Now}, "b")
+	k := n.join(f)
+	n.join(other)
+	other.mu.Lock() // the dispatcher comes to it after f, and waits
+	n.putBoth("p", "a", "b")
+	items := k.take(1)
+	b, err := f.Backlog()
+	k.settle(items...)
+	f.mu.Lock()
+	at, _ := f.progress()
+	f.mu.Unlock()
+	other.mu.Unlock()
+	if err != nil || b.Messages != 1 {
+		t.Errorf("%d messages, %v; want 1", b.Messages, err)
+	}
+	if at <= items[0].Offset {
+		t.Errorf("the cursor is at %d, and %d is settled", at, items[0].Offset)
+	}
+}

@@ -5,8 +5,18 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/edgemq/edgemq/store/record"
 	"github.com/edgemq/edgemq/store/vfs/vfstest"
 )
+
+// swap binds a queue of a/1 to a filter that has the same messages, and more, and unbinds a/1.
+func swap(n *node, q *Queues, f *Feed) {
+	n.t.Helper()
+	n.bind(q, f, "+/1")
+	if ok, err := q.Unbind(f, "a/1", nil); !ok || err != nil {
+		n.t.Fatal(ok, err)
+	}
+}
 
 // TestBindWhileInFlight: a queue is bound to more topics while a consumer has messages that it has not settled.
 func TestBindWhileInFlight(t *testing.T) {
@@ -86,6 +96,40 @@ func TestBindWhileInFlight(t *testing.T) {
 			k = n.join(f)
 			k.want("a2")
 			k.idle()
+		}},
+		{"a wider filter takes the place of the one that chose them", func(n *node, d *vfstest.Disk, q *Queues, f *Feed, k *taker, items []Item) {
+			swap(n, q, f)
+			k.want("b1", "b2")
+			k.idle()
+			k.settle(items[0])
+			k.Leave()
+			k = n.join(f)
+			k.want("a3") // and not a1 and a2, which are done with
+			k.idle()
+			n.put("p", "a/1", "a4")
+			k.want("a4")
+		}},
+		{"a wider filter takes its place, and a restart", func(n *node, d *vfstest.Disk, q *Queues, f *Feed, k *taker, items []Item) {
+			k.settle(items[0])
+			k.Leave()
+			swap(n, q, f)
+			n = n.restart(d)
+			q, f = n.queue("q")
+			k = n.join(f)
+			k.want("b1", "a3", "b2")
+			k.idle()
+			n.put("p", "a/1", "a4")
+			k.want("a4")
+			k.idle()
+			k.Leave()
+			n = n.restart(d) // what the walk needed is gone with it
+			q, f = n.queue("q")
+			if b := n.get(record.BucketBindings, "q\x00a/1"); b != nil || len(f.ghosts) > 0 {
+				n.t.Errorf("of the filter that was removed is left: % x, %d", b, len(f.ghosts))
+			}
+			n.put("p", "a/1", "a5")
+			n.bind(q, f, "c")
+			n.join(f).want("a5")
 		}},
 		{"the filter that chose them is removed", func(n *node, d *vfstest.Disk, q *Queues, f *Feed, k *taker, items []Item) {
 			if ok, err := q.Unbind(f, "a/1", nil); !ok || err != nil {

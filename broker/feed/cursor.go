@@ -113,7 +113,7 @@ func (s *saver) save(done store.Completion) bool {
 		f.mu.Lock()
 		f.dirty = false
 		if !f.closed {
-			muts = append(muts, f.mutation())
+			muts = f.mutations(muts)
 		}
 		f.mu.Unlock()
 	}
@@ -144,7 +144,7 @@ func (h *Hub) saveOrdered(muts []store.Mutation, done store.Completion, feeds ..
 		}
 		f.mu.Lock()
 		if f.opt.Durable && !f.closed {
-			muts = append(muts, f.mutation())
+			muts = f.mutations(muts)
 		}
 		f.mu.Unlock()
 	}

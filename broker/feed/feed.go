@@ -83,6 +83,7 @@ type Options struct {
 	queues *Queues
 	policy Policy
 	chosen settings
+	ghosts []ghost
 }
 
 // Lag is a distance behind the newest record; zeros do not limit.
@@ -119,6 +120,7 @@ type Feed struct {
 	joined  uint64          // members so far
 	keys    map[uint64]*key // of Shared feeds, those with unsettled items
 	era     uint32          // the highest that a filter or a past has
+	ghosts  []*ghost        // filters that were removed while past still speaks of what they chose
 	past    []past          // done with before the feed went back, all below where it was; never changed in place
 	extra   []uint64        // not settled although past says so; sorted. Below pos they are all in the window
 	sent    uint64          // highest offset ever handed out
@@ -217,6 +219,7 @@ func (f *Feed) Bind(flt Filter) (existed bool) {
 	if f.filters[flt.Filter] != nil {
 		return true
 	}
+	f.ghosts = slices.DeleteFunc(f.ghosts, func(g *ghost) bool { return g.Filter.Filter == flt.Filter }) // its new life begins anew
 	if flt.From == Now {
 		flt.From = h.log.Next()
 	}
@@ -254,9 +257,11 @@ func (f *Feed) Unsubscribe(filter string) bool {
 	defer h.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.filters[filter] == nil {
+	old := f.filters[filter]
+	if old == nil {
 		return false
 	}
+	f.haunt(old)
 	delete(f.filters, filter)
 	f.gen++
 	f.own = nil
@@ -438,6 +443,11 @@ func (f *Feed) target(topicID uint32) *target {
 	}
 	if len(t.filters) == 0 {
 		return nil
+	}
+	for _, g := range f.ghosts {
+		if topic.Match(g.Filter.Filter, name) {
+			t.ghosts = append(t.ghosts, g)
+		}
 	}
 	t.finish()
 	return t

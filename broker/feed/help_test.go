@@ -251,3 +251,37 @@ func (n *node) save(f *Feed) {
 		n.t.Fatal(a.err)
 	}
 }
+
+// putBoth stores a message of each topic, in one group.
+func (n *node) putBoth(client string, topics ...string) {
+	n.t.Helper()
+	var msgs []store.Message
+	for _, name := range topics {
+		id, err := n.store.TopicID(name)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		from, err := n.store.ClientID(client, false)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		msgs = append(msgs, store.Message{Topic: id, Client: from, Flags: record.Flags(0).WithQoS(1), Payload: []byte(name)})
+	}
+	done := make(answers, 1)
+	if err := n.store.Append(msgs, nil, true, done); err != nil {
+		n.t.Fatal(err)
+	}
+	if a := <-done; a.err != nil {
+		n.t.Fatal(a.err)
+	}
+}
+
+// get returns a value of the state.
+func (n *node) get(b record.Bucket, key string) []byte {
+	n.t.Helper()
+	v, _, err := n.store.Get(b, []byte(key))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return v
+}

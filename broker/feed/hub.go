@@ -85,6 +85,7 @@ type route struct {
 type target struct {
 	feed    *Feed
 	filters []*Filter
+	ghosts  []*ghost
 	from    uint64 // all filters hold from here on
 	noLocal bool   // some filter excludes the member's own messages
 	all     *Match // under all filters
@@ -277,9 +278,11 @@ func (t *target) holds(off uint64) bool {
 // done tells whether a record is one that the feed has done with, under some filter that chose it.
 func (t *target) done(ps []past, off uint64) bool {
 	for _, p := range ps {
-		if in(p.spans, off) && t != nil && slices.ContainsFunc(t.filters, func(flt *Filter) bool {
-			return flt.Era <= p.era && flt.From <= off
-		}) {
+		if t == nil || !in(p.spans, off) {
+			continue
+		}
+		if slices.ContainsFunc(t.filters, func(flt *Filter) bool { return flt.Era <= p.era && flt.From <= off }) ||
+			slices.ContainsFunc(t.ghosts, func(g *ghost) bool { return g.chose(p.era, off) }) {
 			return true
 		}
 	}
@@ -352,6 +355,10 @@ func (h *Hub) Open(id string, o Options, filters ...Filter) (*Feed, error) {
 	for _, flt := range filters {
 		f.filters[flt.Filter] = &flt
 		f.era = max(f.era, flt.Era)
+	}
+	for _, g := range o.ghosts {
+		f.ghosts = append(f.ghosts, &g)
+		f.era = max(f.era, g.last+1)
 	}
 	h.mu.Lock()
 	f.pos = o.Start

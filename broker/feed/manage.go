@@ -133,6 +133,11 @@ func (q *Queues) Delete(name string) error {
 		for _, flt := range f.Filters() {
 			muts = append(muts, record.Delete(record.BucketBindings, bindingKey(f, flt.Filter)))
 		}
+		f.mu.Lock()
+		for _, g := range f.ghosts {
+			muts = append(muts, record.Delete(record.BucketBindings, bindingKey(f, g.Filter.Filter)))
+		}
+		f.mu.Unlock()
 		f.Close()
 		return q.hub.Save(muts, done)
 	})
@@ -328,6 +333,16 @@ func (m *Member) takeWhole(n int) []Item {
 
 // moveItems appends copies of items, settles the items with them, and returns how many those are.
 func (f *Feed) moveItems(m *Member, items []Item, topicID uint32) (int, error) {
+	done := make(committed, 1)
+	n, err := f.appendMoved(m, items, topicID, done)
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	return n, <-done
+}
+
+// appendMoved is moveItems, but for waiting for the commit.
+func (f *Feed) appendMoved(m *Member, items []Item, topicID uint32, done store.Completion) (int, error) {
 	h := f.hub
 	h.saver.order.Lock()
 	defer h.saver.order.Unlock()
@@ -348,13 +363,11 @@ func (f *Feed) moveItems(m *Member, items []Item, topicID uint32) (int, error) {
 	if len(msgs) == 0 {
 		return 0, nil
 	}
-	done := make(committed, 1)
 	if err := h.log.Append(msgs, []store.Mutation{mut}, true, done); err != nil {
 		return 0, err
 	}
-	if err := <-done; err != nil {
-		return 0, err
-	}
+	// Before the order is given up, or a cursor saved next would say that they are still here. Should the commit fail, so has the
+	// store, and the next start finds all as it was.
 	m.Settle(seqs...)
 	return len(msgs), nil
 }

@@ -331,6 +331,9 @@ func (f *Feed) push(g *store.Group, batch []ref, size int) {
 		}
 		f.add(rec, r.m)
 	}
+	if f.live { // the Hub's pos moves when all feeds have theirs: until then these would seem to be in the window and ahead of it
+		f.pos = g.Base + uint64(len(g.Entries))
+	}
 	f.resume() // an early exit above with a window that emptied since would otherwise never be noticed
 	f.wake()
 }

@@ -33,6 +33,7 @@ type Queues struct {
 func OpenQueues(h *Hub, auto bool) (*Queues, error) {
 	q := &Queues{hub: h, auto: auto, byName: map[string]*Feed{}, base: map[string]Policy{}}
 	bindings := map[string][]Filter{}
+	ghosts := map[string][]ghost{}
 	var names []string
 	own := map[string]settings{}
 	var bad error
@@ -52,18 +53,24 @@ func OpenQueues(h *Hub, auto bool) (*Queues, error) {
 	err = h.log.Range(record.BucketBindings, nil, func(k, v []byte) bool {
 		name, filter, _ := strings.Cut(string(k), "\x00")
 		var flt Filter
-		if flt, bad = parseBinding(filter, v); bad != nil {
+		var ended bool
+		var last uint32
+		if flt, ended, last, bad = parseBinding(filter, v); bad != nil {
 			bad = fmt.Errorf("binding of queue %q to %q: %w", name, filter, bad)
 			return false
 		}
-		bindings[name] = append(bindings[name], flt)
+		if ended {
+			ghosts[name] = append(ghosts[name], ghost{flt, last})
+		} else {
+			bindings[name] = append(bindings[name], flt)
+		}
 		return true
 	})
 	if err = errors.Join(err, bad); err != nil {
 		return nil, fmt.Errorf("load bindings: %w", err)
 	}
 	for _, name := range names {
-		if q.byName[name], err = q.open(name, false, own[name], bindings[name]); err != nil {
+		if q.byName[name], err = q.open(name, false, own[name], bindings[name], ghosts[name]...); err != nil {
 			return nil, err
 		}
 	}
@@ -74,9 +81,9 @@ func OpenQueues(h *Hub, auto bool) (*Queues, error) {
 func QueueID(name string) string { return "q/" + name }
 
 // open opens a queue's feed; mu is held, or nobody knows q yet.
-func (q *Queues) open(name string, fresh bool, own settings, bindings []Filter) (*Feed, error) {
+func (q *Queues) open(name string, fresh bool, own settings, bindings []Filter, ghosts ...ghost) (*Feed, error) {
 	direct := Filter{Filter: topic.QueuePrefix + name, QoS: 2}
-	o := Options{Durable: true, Shared: true, Fresh: fresh, name: name, queues: q, chosen: own, policy: own.over(q.baseOf(name))}
+	o := Options{Durable: true, Shared: true, Fresh: fresh, name: name, queues: q, chosen: own, ghosts: ghosts, policy: own.over(q.baseOf(name))}
 	return q.hub.Open(QueueID(name), o, append(bindings, direct)...)
 }
 
@@ -168,33 +175,50 @@ func (q *Queues) Unbind(f *Feed, filter string, done store.Completion) (bool, er
 	q.hub.saver.order.Lock()
 	defer q.hub.saver.order.Unlock()
 	existed := f.Unsubscribe(filter)
-	del := record.Delete(record.BucketBindings, bindingKey(f, filter))
-	return existed, q.hub.saveOrdered([]store.Mutation{del}, done, f)
+	mut := record.Delete(record.BucketBindings, bindingKey(f, filter))
+	if g := f.ghostOf(filter); g != nil {
+		mut = record.Put(record.BucketBindings, bindingKey(f, filter), g.append(nil))
+	}
+	return existed, q.hub.saveOrdered([]store.Mutation{mut}, done, f)
 }
 
 func bindingKey(f *Feed, filter string) []byte {
 	return []byte(f.id[len("q/"):] + "\x00" + filter)
 }
 
-const bindingVersion = 1
+const (
+	bindingVersion = 1
+	ghostVersion   = 2
+)
 
-// appendBinding encodes: version u8, from uvarint, era uvarint.
+// appendBinding encodes: version u8 1, from uvarint, era uvarint.
 func appendBinding(flt Filter) []byte {
 	b := binary.AppendUvarint([]byte{bindingVersion}, flt.From)
 	return binary.AppendUvarint(b, uint64(flt.Era))
 }
 
-func parseBinding(filter string, b []byte) (Filter, error) {
-	if len(b) == 0 {
-		return Filter{}, errBinding
+// append encodes a binding that has ended: version u8 2, from uvarint, era uvarint, last era uvarint.
+func (g *ghost) append(b []byte) []byte {
+	b = binary.AppendUvarint(append(b, ghostVersion), g.From)
+	b = binary.AppendUvarint(b, uint64(g.Era))
+	return binary.AppendUvarint(b, uint64(g.last))
+}
+
+// parseBinding reads a binding, or one that has ended in era last.
+func parseBinding(filter string, b []byte) (flt Filter, ended bool, last uint32, err error) {
+	if len(b) == 0 || b[0] == 0 {
+		return Filter{}, false, 0, errBinding
 	}
-	if b[0] != bindingVersion {
-		return Filter{}, fmt.Errorf("feed: binding of version %d: %w", b[0], store.ErrVersion)
+	if b[0] > ghostVersion {
+		return Filter{}, false, 0, fmt.Errorf("feed: binding of version %d: %w", b[0], store.ErrVersion)
 	}
 	r := numbers{b: b[1:]}
-	flt := Filter{Filter: filter, From: r.next(), QoS: 2, Era: uint32(r.atMost(math.MaxUint32))}
-	if r.bad || len(r.b) > 0 {
-		return Filter{}, errBinding
+	flt = Filter{Filter: filter, From: r.next(), QoS: 2, Era: uint32(r.atMost(math.MaxUint32))}
+	if ended = b[0] == ghostVersion; ended {
+		last = uint32(r.atMost(math.MaxUint32 - 1))
 	}
-	return flt, nil
+	if r.bad || len(r.b) > 0 {
+		return Filter{}, false, 0, errBinding
+	}
+	return flt, ended, last, nil
 }

@@ -53,8 +53,8 @@ func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 			if m.retained != nil && s.finishRetained(l) {
 				start = -1 // a member is gone, so the count of those that were asked is off: ask all again
 			}
-			if m.mark > 0 && m.f.CaughtUp(m.mark, l) {
-				buf = appendMark(buf, l.Version, m)
+			if mark := m.mark.Load(); mark > 0 && m.f.CaughtUp(mark, l) && m.mark.CompareAndSwap(mark, 0) {
+				buf = appendMark(buf, l.Version, m.topic, mark)
 			}
 			continue
 		}
@@ -373,11 +373,10 @@ func appendUser(dst []byte, name string, value []byte) []byte {
 }
 
 // appendMark appends the message that tells a queue's consumer that it has been sent what was waiting when it attached.
-func appendMark(buf []byte, v packet.Version, m *membership) []byte {
+func appendMark(buf []byte, v packet.Version, topic string, mark uint64) []byte {
 	var num [20]byte
-	o := packet.Outgoing{Topic: m.topic + wire.CaughtUp, Envelope: true}
-	o.Props = appendUser(nil, wire.Offset, strconv.AppendUint(num[:0], m.mark, 10))
-	m.mark = 0
+	o := packet.Outgoing{Topic: topic + wire.CaughtUp, Envelope: true}
+	o.Props = appendUser(nil, wire.Offset, strconv.AppendUint(num[:0], mark, 10))
 	return packet.AppendPublish(buf, v, &o)
 }
 

@@ -10,6 +10,7 @@ package session
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/edgemq/edgemq/broker/feed"
@@ -84,8 +85,8 @@ type membership struct {
 	envelope bool       // deliveries have their properties in the payload ($v5/)
 	retained *retainedSource
 	// A queue's member that is told when it has caught up: up to which offset that is, 0 once it has been told, and where.
-	mark  uint64
-	topic string // $queue/<name>
+	mark  atomic.Uint64 // set by SUBSCRIBE, cleared by the writer
+	topic string        // $queue/<name>
 	served
 }
 
@@ -156,7 +157,7 @@ func (s *Session) join(f *feed.Feed, sub *subscription, flt topic.Filter, stamps
 	if flt.Queue != "" {
 		m.topic = topic.QueuePrefix + flt.Queue
 		if flt.V5 {
-			m.mark = s.m.log.Next()
+			m.mark.Store(s.m.log.Next())
 		}
 	}
 	qos := byte(2)

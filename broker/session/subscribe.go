@@ -161,6 +161,9 @@ func (s *Session) enroll(f *feed.Feed, sub subscription, flt topic.Filter, stamp
 	if m := s.member(sub.Filter); m != nil {
 		m.serve(sub)
 		m.SetQoS(sub.QoS)
+		if m.queue && m.envelope { // attached once more, and told once more
+			m.mark.Store(s.m.log.Next())
+		}
 		return
 	}
 	s.join(f, &sub, flt, stamps)
