@@ -48,4 +48,6 @@ func (f *Feed) mutations(muts []store.Mutation) []store.Mutation {
 }
 
 // chose tells whether the filter had chosen off in an era.
-func (g *ghost) chose(era uint32, off uint64) bool { return g.Era <= era && era <= g.last && g.From <= off }
+func (g *ghost) chose(era uint32, off uint64) bool {
+	return g.Era <= era && era <= g.last && g.From <= off
+}
