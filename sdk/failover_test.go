@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -95,6 +96,90 @@ func TestHungBroker(t *testing.T) { // AT-73, AT-74
 	}
 	if err != nil {
 		t.Fatalf("with all brokers avoided: %v", err)
+	}
+}
+
+// Brokers come, go, and are not there yet; nothing that was acknowledged is lost, and nothing goes to one that is gone.
+func TestDiscovery(t *testing.T) {
+	a, b, c := testbroker.Start(t, testbroker.Options{}), testbroker.Start(t, testbroker.Options{}), testbroker.Start(t, testbroker.Options{})
+	c.Kill()
+	found := make(chan []string)
+	discover := sdk.DiscoveryFunc(func(ctx context.Context, report func([]string)) error {
+		report([]string{c.Addr, a.Addr})
+		for {
+			select {
+			case addrs, ok := <-found:
+				if !ok {
+					found = nil
+					return errors.New("the registry is out of order")
+				}
+				report(addrs)
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+	brokers, err := sdk.DialBrokers(patience(t), discover, sdk.WithClientID("p"), sdk.WithBackoff(5*time.Millisecond, 20*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer brokers.Close()
+	p := brokers.Producer(sdk.WithTries(3, 100*time.Millisecond), sdk.WithLatencyTable(quickTable))
+	sent := map[string][]string{}
+	sendSome := func(n int) map[string]int {
+		t.Helper()
+		at := map[string]int{}
+		for range n {
+			r, err := p.Send(patience(t), sdk.NewMessage("T", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			at[r.Broker]++
+			sent[r.Broker] = append(sent[r.Broker], r.MessageID)
+		}
+		return at
+	}
+	if at := sendSome(10); at[a.Addr] != 10 {
+		t.Fatalf("with one of two brokers up: %v", at)
+	}
+	c.Launch()
+	c.WaitListening()
+	eventually(t, "the second one is used", func() bool { return sendSome(4)[c.Addr] > 0 })
+	found <- []string{a.Addr, b.Addr, c.Addr}
+	eventually(t, "the third one is used", func() bool { return sendSome(6)[b.Addr] > 0 })
+	found <- []string{b.Addr}
+	eventually(t, "the first and second are let go", func() bool { return len(brokers.Clients()) == 1 })
+	if at := sendSome(20); at[b.Addr] != 20 {
+		t.Fatalf("with one broker left: %v", at)
+	}
+	close(found) // an error: it is asked again
+	eventually(t, "they are found again", func() bool { return len(brokers.Clients()) == 2 })
+	if err := p.Flush(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []*testbroker.Process{a, b, c} {
+		stored := map[string]bool{}
+		for _, d := range poll(t, attach(t, dial(t, x.Addr, "c"), "Q", []string{"T"})) {
+			stored[d.MessageID()] = true
+		}
+		for _, id := range sent[x.Addr] {
+			if !stored[id] {
+				t.Fatalf("%s is lost", id)
+			}
+		}
+	}
+}
+
+func TestDialBrokersFails(t *testing.T) {
+	b := testbroker.Start(t, testbroker.Options{})
+	b.Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := sdk.DialBrokers(ctx, sdk.Addresses(b.Addr)); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Fatalf("nobody is there: %v", err)
+	}
+	if _, err := sdk.DialBrokers(patience(t), sdk.Addresses("gopher://hole")); err == nil {
+		t.Fatal("an address that is none")
 	}
 }
 

@@ -29,6 +29,7 @@ type settings struct {
 	minBackoff     time.Duration
 	maxBackoff     time.Duration
 	keepTrying     bool
+	background     bool // do not wait for the first connection
 	durable        bool
 	window         int
 	windowBytes    int
@@ -48,6 +49,11 @@ func newSettings(address string, opts []Option) (*settings, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, fmt.Errorf("edgemq: broker's address: %w", err)
+	}
+	switch u.Scheme {
+	case "mqtt", "tcp", "mqtts", "ssl", "tls", "ws", "wss", "unix":
+	default:
+		return nil, fmt.Errorf("edgemq: broker's address: scheme %q is not mqtt, mqtts, ws, wss or unix", u.Scheme)
 	}
 	s := &settings{
 		url: u, keepAlive: 30 * time.Second, connectTimeout: 10 * time.Second, writeTimeout: 15 * time.Second,

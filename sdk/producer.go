@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,7 +40,8 @@ func WithLatencyTable(t *LatencyTable) ProducerOption {
 // Producer sends messages. It is safe for concurrent use; messages that one goroutine sends to one topic or
 // queue keep their order.
 type Producer struct {
-	clients    []*Client
+	clients    func() []*Client // there are now
+	every      func() []*Client // that may have been sent to
 	topology   Topology
 	router     Router
 	partitions int
@@ -53,7 +55,8 @@ type Producer struct {
 
 	mu     sync.Mutex
 	routes map[target][]WritableQueue
-	failed []error // of SendAsync, since the last Flush
+	of     []*Client // the clients that routes lead to
+	failed []error   // of SendAsync, since the last Flush
 	lost   int
 }
 
@@ -68,14 +71,16 @@ func (c *Client) Producer(opts ...ProducerOption) *Producer {
 // NewProducer makes a producer that sends to any of several brokers. A broker that fails or is slow is avoided
 // for a while. Closing the producer leaves the clients open.
 func NewProducer(clients []*Client, opts ...ProducerOption) *Producer {
+	all := func() []*Client { return clients }
+	return newProducer(all, all, opts)
+}
+
+func newProducer(clients, every func() []*Client, opts []ProducerOption) *Producer {
 	p := &Producer{
-		clients: clients, router: KeyHash(), partitions: 0, tries: 1,
+		clients: clients, every: every, router: KeyHash(),
 		avoid:    avoidance{table: LatencyTable5(), now: time.Now},
 		idPrefix: strings.ToLower(rand.Text()[:12]) + "-",
 		routes:   map[target][]WritableQueue{},
-	}
-	if len(clients) > 1 {
-		p.tries, p.tryTimeout = 3, time.Second
 	}
 	p.topology = TopologyFunc(p.brokers)
 	for _, o := range opts {
@@ -107,18 +112,24 @@ func (p *Producer) Send(ctx context.Context, m *Message) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	tries, each := p.tries, p.tryTimeout
+	if tries == 0 {
+		if tries = 1; len(p.clients()) > 1 {
+			tries, each = 3, time.Second
+		}
+	}
 	last := ""
 	for try := 1; ; try++ {
 		q, part, sticky, err := p.route(e, last)
 		if err != nil {
 			return Result{}, err
 		}
-		res, err := p.write(ctx, q, e)
+		res, err := p.write(ctx, each, q, e)
 		if err == nil {
 			res.MessageID, res.Partition = e.ID, part
 			return res, nil
 		}
-		if try >= p.tries || sticky || ctx.Err() != nil || !worthAnother(err) {
+		if try >= tries || sticky || ctx.Err() != nil || !worthAnother(err) {
 			return Result{}, err
 		}
 		last = part.Broker
@@ -126,11 +137,11 @@ func (p *Producer) Send(ctx context.Context, m *Message) (Result, error) {
 }
 
 // write makes one try.
-func (p *Producer) write(ctx context.Context, q WritableQueue, e *EnhancedMessage) (Result, error) {
+func (p *Producer) write(ctx context.Context, each time.Duration, q WritableQueue, e *EnhancedMessage) (Result, error) {
 	try := ctx
-	if p.tryTimeout > 0 {
+	if each > 0 {
 		var cancel context.CancelFunc
-		try, cancel = context.WithTimeout(ctx, p.tryTimeout)
+		try, cancel = context.WithTimeout(ctx, each)
 		defer cancel()
 	}
 	start := time.Now()
@@ -194,7 +205,7 @@ func (p *Producer) settled(pr *Promise) {
 // Flush waits until everything sent so far is on the brokers' disks. If some of it is not and will not be, since
 // the last Flush, the error says how many and joins the first few.
 func (p *Producer) Flush(ctx context.Context) error {
-	for _, c := range p.clients {
+	for _, c := range p.every() {
 		if err := c.session.out.flush(ctx); err != nil {
 			return fmt.Errorf("edgemq: flush, %d messages are not acknowledged: %w", c.Pending(), err)
 		}
@@ -262,8 +273,13 @@ func (p *Producer) brokers(m *Message) ([]WritableQueue, error) {
 	if err != nil {
 		return nil, err
 	}
+	clients := p.clients()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !slices.Equal(p.of, clients) {
+		clear(p.routes)
+		p.of = clients
+	}
 	if qs, ok := p.routes[t]; ok {
 		return qs, nil
 	}
@@ -272,7 +288,7 @@ func (p *Producer) brokers(m *Message) ([]WritableQueue, error) {
 		return nil, err
 	}
 	var qs []WritableQueue
-	for _, c := range p.clients {
+	for _, c := range clients {
 		if t.queue || p.partitions <= 0 {
 			qs = append(qs, newClientQueue(c, name, 0))
 			continue

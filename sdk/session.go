@@ -41,6 +41,7 @@ type session struct {
 	link   *link         // nil: not connected
 	change chan struct{} // closed when link changes
 	closed error
+	err    error // why the connection was lost, or not made
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -52,6 +53,10 @@ func startSession(ctx context.Context, s *session) error {
 	s.change, s.done = make(chan struct{}), make(chan struct{})
 	run, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
+	if s.o.background {
+		go s.run(run, nil)
+		return nil
+	}
 	l, err := s.first(ctx)
 	if err != nil {
 		cancel()
@@ -75,7 +80,7 @@ func (s *session) first(ctx context.Context) (*link, error) {
 			return nil, err
 		}
 		s.report(State{Err: err, Attempt: attempt})
-		if !pause(ctx, s.backoff(attempt)) {
+		if !pause(ctx, backoff(s.o, attempt)) {
 			return nil, err
 		}
 	}
@@ -106,7 +111,7 @@ func (s *session) run(ctx context.Context, l *link) {
 			}
 		}
 		attempt++
-		if attempt > 1 && !pause(ctx, s.backoff(attempt-1)) {
+		if attempt > 1 && !pause(ctx, backoff(s.o, attempt-1)) {
 			return
 		}
 		var err error
@@ -212,7 +217,17 @@ func (s *session) connected(ctx context.Context) (*link, error) {
 	}
 }
 
+// lastError is why there is no connection.
+func (s *session) lastError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
 func (s *session) report(st State) {
+	s.mu.Lock()
+	s.err = st.Err
+	s.mu.Unlock()
 	st.ClientID, st.Pending = s.id, s.out.len()
 	if st.Connected {
 		s.o.logger.Info("connected", "component", "sdk", "client", s.id, "broker", s.o.url.Host, "pending", st.Pending)
@@ -224,10 +239,11 @@ func (s *session) report(st State) {
 	}
 }
 
-func (s *session) backoff(attempt int) time.Duration {
-	d := s.o.minBackoff << min(attempt-1, 20)
-	if d > s.o.maxBackoff || d <= 0 {
-		d = s.o.maxBackoff
+// backoff is how long to wait before the next attempt.
+func backoff(o *settings, attempt int) time.Duration {
+	d := o.minBackoff << min(attempt-1, 20)
+	if d > o.maxBackoff || d <= 0 {
+		d = o.maxBackoff
 	}
 	return d/2 + rand.N(d/2+1) // so that a thousand clients do not come back at once
 }

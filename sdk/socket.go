@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -159,10 +158,9 @@ func dial(ctx context.Context, o *settings) (net.Conn, error) {
 		return t.DialContext(ctx, "tcp", host("8883"))
 	case "unix":
 		return d.DialContext(ctx, "unix", u.Host+u.Path)
-	case "ws", "wss":
+	default: // ws, wss
 		plain := *u
 		plain.User = nil
 		return mqtt.NewWebsocket(plain.String(), o.tls, o.connectTimeout, o.header, nil)
 	}
-	return nil, fmt.Errorf("edgemq: broker's address: scheme %q is not mqtt, mqtts, ws, wss or unix", u.Scheme)
 }
