@@ -31,8 +31,15 @@ func (f *connectFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.url, "url", "", "broker, as in mqtt://host:port, mqtts://, ws://host:port/mqtt, wss:// or unix:///path; instead of --host and --port")
 	fs.StringVar(&f.host, "host", "127.0.0.1", "broker's host")
 	fs.Uint16VarP(&f.port, "port", "p", 1883, "broker's port (with TLS 8883)")
-	fs.StringVar(&f.mqtt, "mqtt", "5", "protocol version: 5 or 3.1.1")
 	fs.StringVar(&f.id, "id", "", "client id (default: chosen by the broker)")
+	fs.DurationVar(&f.keepAlive, "keep-alive", 30*time.Second, "keep alive interval")
+	f.addLogin(cmd, "5")
+}
+
+// addLogin adds how to log in, without where and as whom.
+func (f *connectFlags) addLogin(cmd *cobra.Command, version string) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.mqtt, "mqtt", version, "protocol version: 5 or 3.1.1")
 	fs.StringVar(&f.username, "username", "", "user name")
 	fs.StringVar(&f.password, "password", "", "password")
 	fs.StringVar(&f.tls.CAFile, "cafile", "", "use TLS and trust the authorities in this `file` (PEM) instead of the system's")
@@ -40,7 +47,6 @@ func (f *connectFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.tls.KeyFile, "key", "", "`file` with the key of --cert (PEM)")
 	fs.BoolVar(&f.tls.Insecure, "insecure", false, "use TLS and trust any certificate")
 	cmd.MarkFlagsRequiredTogether("cert", "key")
-	fs.DurationVar(&f.keepAlive, "keep-alive", 30*time.Second, "keep alive interval")
 	fs.DurationVar(&f.timeout, "connect-timeout", 10*time.Second, "how long to wait for the broker's answers")
 	_ = cmd.RegisterFlagCompletionFunc("mqtt", cobra.FixedCompletions([]string{"5", "3.1.1"}, cobra.ShellCompDirectiveNoFileComp))
 }

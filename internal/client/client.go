@@ -44,6 +44,8 @@ func (v Version) String() string {
 	return "5"
 }
 
+const defaultTimeout = 10 * time.Second
+
 // Options say where and how to connect.
 type Options struct {
 	URL            string // mqtt://, mqtts://, ws://, wss:// or unix://; user and password may stand in it
@@ -188,7 +190,7 @@ func Dial(ctx context.Context, o Options) (Client, error) {
 		o.KeepAlive = 30 * time.Second
 	}
 	if o.Timeout == 0 {
-		o.Timeout = 10 * time.Second
+		o.Timeout = defaultTimeout
 	}
 	if o.Version == 0 {
 		o.Version = V5

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -131,41 +130,6 @@ func TestCloseLosesNoAcks(t *testing.T) {
 			if err := c.Close(); err != nil {
 				t.Fatal(err)
 			}
-		}
-	})
-}
-
-// A publish whose answer never came does not say that it did.
-func TestLostConnection(t *testing.T) {
-	each(t, func(t *testing.T, v client.Version) {
-		p := testbroker.Start(t, testbroker.Options{})
-		c := dial(t, client.Options{URL: p.Addr, Version: v, CleanStart: true})
-		p.Signal(stopSignal) // it answers nothing any more
-		token, err := c.Publish(patience(t), client.Message{Topic: "a", QoS: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-token.Done():
-			t.Fatalf("answered: %v", token.Wait(patience(t)))
-		case <-time.After(100 * time.Millisecond):
-		}
-		p.Kill()
-		if err := token.Wait(patience(t)); !errors.Is(err, client.ErrLost) {
-			t.Errorf("the token says %v", err)
-		}
-		<-c.Done()
-		if err := c.Err(); !errors.Is(err, client.ErrLost) {
-			t.Errorf("Err says %v", err)
-		}
-		if _, err := c.Publish(patience(t), client.Message{Topic: "a", QoS: 1}); !errors.Is(err, client.ErrLost) {
-			t.Errorf("the next publish says %v", err)
-		}
-		if err := c.Subscribe(patience(t), client.Subscription{Filter: "a"}); err == nil {
-			t.Error("a subscription succeeds")
-		}
-		if _, err := c.Next(patience(t)); !errors.Is(err, client.ErrLost) {
-			t.Errorf("Next says %v", err)
 		}
 	})
 }

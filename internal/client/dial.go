@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -67,6 +68,16 @@ func ParseURL(s string) (*url.URL, error) {
 		u.Path = "/mqtt"
 	}
 	return u, nil
+}
+
+// Open opens the bare connection to o.URL, for those who speak MQTT themselves. Of o it uses URL, TLS and Timeout.
+func Open(ctx context.Context, o Options) (net.Conn, error) {
+	u, err := ParseURL(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	return open(ctx, u, &o)
 }
 
 // open opens the connection to a broker.
