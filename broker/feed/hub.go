@@ -36,6 +36,7 @@ type Hub struct {
 	feedsMu sync.Mutex
 	feeds   map[string]*Feed
 
+	relay func(rec *store.Record, msg *store.Message)
 	saver saver
 	walks walks // catch-up goroutines
 	ctx   context.Context
@@ -100,11 +101,15 @@ func NewHub(log *store.Store, logger *slog.Logger) *Hub {
 		index:  &topic.Index[*Feed, *Filter]{},
 		feeds:  map[string]*Feed{},
 	}
+	h.relay = func(*store.Record, *store.Message) {}
 	h.saver.init(h)
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	h.pos.Store(log.Committed())
 	return h
 }
+
+// Relay has fn look at every message that a queue passes on to another, a copy of rec. It is to be called before there are queues in use.
+func (h *Hub) Relay(fn func(rec *store.Record, msg *store.Message)) { h.relay = fn }
 
 // Run dispatches until ctx ends. Before it returns every catch-up goroutine has ended and
 // every cursor has been handed to the store.

@@ -353,9 +353,11 @@ func (f *Feed) appendMoved(m *Member, items []Item, topicID uint32, done store.C
 		if !f.win.has(it.Seq) || f.win.at(it.Seq).state != sent || f.win.at(it.Seq).m != m {
 			continue // the queue was reset or deleted meanwhile
 		}
-		msgs = append(msgs, store.Message{
+		msg := store.Message{
 			Topic: topicID, Client: it.Client, Flags: it.Flags &^ record.FlagRetain, Expiry: it.Expiry, Props: it.Props, Payload: it.Payload,
-		})
+		}
+		h.relay(&it.Record, &msg)
+		msgs = append(msgs, msg)
 		seqs = append(seqs, it.Seq)
 	}
 	mut := f.asIfSettled(seqs, sent)

@@ -316,7 +316,9 @@ func (f *Feed) deadLetter(s *slot, reason string, topicID uint32) store.Message 
 		props = packet.AppendUser(props, wire.Reason, reason)
 	}
 	flags := s.Flags &^ (record.FlagExpiry | record.FlagRetain) // dead letters stay until somebody looks
-	return store.Message{Topic: topicID, Client: s.Client, Flags: flags.WithQoS(max(1, flags.QoS())), Props: props, Payload: s.Payload}
+	msg := store.Message{Topic: topicID, Client: s.Client, Flags: flags.WithQoS(max(1, flags.QoS())), Props: props, Payload: s.Payload}
+	f.hub.relay(&s.Record, &msg)
+	return msg
 }
 
 // notified is implemented by a Waker that wants to know what becomes of its member. The methods must not block or call back.

@@ -197,6 +197,7 @@ func (b *dueBatch) add(m *Manager, k, v []byte) error {
 	if msg.Topic, err = m.log.TopicID(name); err != nil {
 		return err
 	}
+	relay(&msg)
 	b.msgs = append(b.msgs, msg)
 	b.bytes += len(v)
 	b.muts = append(b.muts, record.Delete(record.BucketDelayed, append([]byte(nil), k...)))

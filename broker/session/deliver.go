@@ -31,6 +31,7 @@ type outbox struct {
 	props []byte
 	now   int64
 	holds uint64 // Link.holds when the round began
+	origin
 
 	sent      [3]int64 // by QoS, for the counters
 	sentBytes int
@@ -285,7 +286,7 @@ func (s *Session) encode(l *Link, m *membership, w *outbox, i int, buf []byte) [
 			o.HasExpiry, o.Expiry = true, remaining(it.Expiry, it.Time, w.now)
 		}
 		if m.stamps {
-			w.props = appendStamps(append(w.props[:0], it.Props...), it, s.m.log.ClientName(it.Client))
+			w.props = appendStamps(append(w.props[:0], it.Props...), it, s.m.log.ClientName(it.Client), s.m.hosts.of(&it.Record, &w.origin))
 			o.Props = w.props
 		}
 		if l.Version == packet.V5 && !l.fit(&o, it.Topic) {
@@ -355,12 +356,18 @@ func remaining(expiry uint32, stored, now int64) uint32 {
 }
 
 // appendStamps adds the user properties that deliveries of queues carry, unless the message has its own of the same name.
-func appendStamps(props []byte, it *feed.Item, producer string) []byte {
+func appendStamps(props []byte, it *feed.Item, producer, host string) []byte {
 	var num [20]byte
 	props = appendUser(props, wire.Offset, strconv.AppendUint(num[:0], it.Offset, 10))
 	props = appendUser(props, wire.StoreTimestamp, strconv.AppendInt(num[:0], it.Time/1000, 10))
 	if _, own := packet.FindUser(it.Props, wire.Producer); !own {
 		props = packet.AppendUser(props, wire.Producer, producer)
+	}
+	if host == "" {
+		return props
+	}
+	if _, own := packet.FindUser(it.Props, wire.BornHost); !own {
+		props = packet.AppendUser(props, wire.BornHost, host)
 	}
 	return props
 }

@@ -54,6 +54,7 @@ type Manager struct {
 	exclusive exclusives
 	delayed   delayed
 	dedup     dedup
+	hosts     hosts
 	orphansMu sync.Mutex
 	orphans   []orphan
 
@@ -109,6 +110,8 @@ func NewManager(log *store.Store, hub *feed.Hub, queues *feed.Queues, o Options,
 		links:    links{all: map[*Link]struct{}{}},
 	}
 	m.dedup.init(o.DedupWindow, o.DedupCount, o.DedupTotal)
+	m.hosts.init(m)
+	hub.Relay(m.hosts.relay)
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("load sessions: %w", err)
 	}
@@ -192,7 +195,7 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 		muts = append(muts, s.mutation())
 	}
 	if c.Will != nil {
-		s.will = newWill(c.Will)
+		s.will = newWill(c.Will, l.host())
 		muts = append(muts, s.will.mutation(s.id))
 	}
 	if len(muts) > 0 {
@@ -401,6 +404,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		if time.Since(lastSweep) > time.Minute {
 			lastSweep = time.Now()
 			m.dedup.sweep(lastSweep)
+			m.hosts.sweep(ctx, lastSweep)
 		}
 		select {
 		case <-ctx.Done():

@@ -98,6 +98,9 @@ func (l *Link) Publish(p *packet.Publish) error {
 	}
 	if ref.delayed {
 		l.unlocate()
+		if ref.queue {
+			msg.Props = withHost(msg.Props, l.host())
+		}
 		mut, due := l.m.delayed.put(ref, &msg)
 		if in.muts = append(in.muts, mut); in.due == 0 || due < in.due {
 			in.due = due
@@ -401,12 +404,18 @@ func (l *Link) Flush() {
 	if b.n == 0 && len(b.firsts) == 0 {
 		done = nil
 	}
+	noted := l.noted
+	if !noted && len(in.msgs) > 0 {
+		in.muts, noted = append(in.muts, l.m.hosts.note(l.client, l.host())), true
+	}
 	if len(in.msgs) > 0 || len(in.muts) > 0 || done != nil {
 		if err := l.m.retained.append(l.m.log, in.msgs, in.muts, in.retain, in.durable, done); err != nil {
 			l.refuse(b, pubrels(in.muts), err)
 			done = b
-		} else if in.due != 0 {
-			l.m.delayed.note(in.due)
+		} else {
+			if l.noted = noted; in.due != 0 {
+				l.m.delayed.note(in.due)
+			}
 		}
 	}
 	if done == nil {

@@ -23,7 +23,8 @@ type will struct {
 	due    time.Time // zero while connected
 }
 
-func newWill(w *packet.Will) *will {
+// newWill returns the Will of a CONNECT that came from an address.
+func newWill(w *packet.Will, addr string) *will {
 	x := &will{topic: w.Topic, expiry: w.Expiry, delay: w.Delay, props: w.Props, body: w.Payload}
 	x.flags = x.flags.WithQoS(w.QoS)
 	if w.Retain {
@@ -34,6 +35,9 @@ func newWill(w *packet.Will) *will {
 	}
 	if w.UTF8 {
 		x.flags |= record.FlagUTF8
+	}
+	if _, queue := topic.QueueOf(w.Topic); queue {
+		x.props = withHost(x.props, addr)
 	}
 	return x
 }
@@ -121,6 +125,7 @@ func (m *Manager) publishWill(client string, durable bool, w *will, last bool) e
 	if m.transient(w.flags.QoS(), m.excluded(w.topic)) {
 		msg.Flags |= record.FlagTransient
 	}
+	relay(&msg)
 	var muts []store.Mutation
 	if last {
 		muts = append(muts, record.Delete(record.BucketWills, []byte(client)))

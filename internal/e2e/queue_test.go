@@ -321,7 +321,7 @@ func TestQueueHeaders(t *testing.T) {
 	for _, u := range receive(t, queued, 1)[0].User {
 		got[u.Name] = u.Value
 	}
-	if got["mine"] != "1" || got["@Producer"] != "meter-7" || got["@Offset"] == "" || got["@StoreTimestamp"] == "" {
+	if got["mine"] != "1" || got["@Producer"] != "meter-7" || got["@Offset"] == "" || got["@StoreTimestamp"] == "" || !strings.HasPrefix(got["@BornHost"], "127.0.0.1:") {
 		t.Errorf("a queue's consumer got %v", got)
 	}
 }

@@ -65,6 +65,9 @@ func (r *Raw) Connect(c *packet.Connect) *packet.Connack {
 // Close closes the socket, without a DISCONNECT.
 func (r *Raw) Close() { _ = r.conn.Close() }
 
+// Local is the client's own address, which the broker knows it by.
+func (r *Raw) Local() string { return r.conn.LocalAddr().String() }
+
 // For makes the client fail t from now on, the fuzz target's own.
 func (r *Raw) For(t testing.TB) *Raw {
 	r.t = t

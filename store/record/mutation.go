@@ -29,13 +29,14 @@ const (
 	BucketShares        Bucket = 15 // shared subscription group → members
 	BucketExclusive     Bucket = 16 // exclusive filter → holder
 	BucketUsers         Bucket = 17 // user → password hash and rights set through the admin API
+	BucketHosts         Bucket = 20 // client number, offset → address it published from, from there on
 
-	bucketEnd = 18
+	bucketEnd = 21
 )
 
 var bucketNames = [bucketEnd]string{
 	"", "meta", "topics", "clients", "sessions", "subscriptions", "queues", "bindings", "cursors", "retained",
-	"inflight", "wills", "delayed", "segments", "dedup", "shares", "exclusive", "users",
+	"inflight", "wills", "delayed", "segments", "dedup", "shares", "exclusive", "users", "floors", "tallies", "hosts",
 }
 
 // Buckets returns every table that this build knows.

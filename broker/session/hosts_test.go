@@ -1,0 +1,117 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/feed"
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+// manager returns sessions over a running store.
+func manager(t *testing.T, o store.Options) *Manager {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	o.Dir, o.JournalFileBytes, o.MinFree = t.TempDir(), 1<<20, 1
+	st, err := store.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := feed.NewHub(st, quiet)
+	queues, err := feed.OpenQueues(hub, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewManager(st, hub, queues, Options{}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- st.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := errors.Join(<-done, st.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// TestHosts: the address of a message is that of the connection it came on, and is forgotten with the last message of that.
+func TestHosts(t *testing.T) {
+	m := manager(t, store.Options{SegmentBytes: 8 << 10, SharedBelow: 1, TailBytes: 1, RetainBytes: 64 << 10, CheckpointBytes: 16 << 10})
+	h := &m.hosts
+	put := func(muts ...store.Mutation) {
+		t.Helper()
+		w := newWaiter()
+		w.add()
+		msgs := make([]store.Message, 4)
+		for i := range msgs {
+			msgs[i] = store.Message{Topic: 1, Client: 1, PacketID: 1, Flags: record.Flags(0).WithQoS(1), Payload: make([]byte, 2000)}
+		}
+		if err := m.log.Append(msgs, muts, true, w); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := m.log.ClientID("c", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.log.TopicID("t"); err != nil {
+		t.Fatal(err)
+	}
+	const connections = 40
+	check := func(first int) {
+		t.Helper()
+		for i := first; i < connections; i++ {
+			want := fmt.Sprint("host-", i)
+			for _, off := range []int{1 + 4*i, 4 + 4*i} {
+				var o origin
+				if got := h.of(&store.Record{Offset: uint64(off), Client: 1, PacketID: 1, Flags: 1}, &o); got != want {
+					t.Fatalf("offset %d is from %q, want %q", off, got, want)
+				}
+				if o.from > uint64(off) || o.to <= uint64(off) || i < connections-1 && o.to > uint64(5+4*i) {
+					t.Fatalf("offset %d: it holds from %d to %d", off, o.from, o.to)
+				}
+			}
+		}
+	}
+	for i := range connections {
+		put(h.note(1, fmt.Sprint("host-", i)))
+		if i == 3 {
+			h.find(1, 1) // known from now on
+		}
+	}
+	check(0)
+	h.sweep(t.Context(), time.Now().Add(2*time.Minute))
+	if len(h.fresh) > 0 {
+		t.Error("what was noted is kept for ever")
+	}
+	check(0)
+	deadline := time.Now().Add(20 * time.Second)
+	for m.log.First() < 60 {
+		if time.Now().After(deadline) {
+			t.Fatalf("retention does nothing: first %d", m.log.First())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	h.sweep(t.Context(), time.Now())
+	put()
+	gone := int(m.log.First()-1) / 4
+	check(gone)
+	kept := 0
+	if err := m.log.Range(record.BucketHosts, nil, func(_, _ []byte) bool { kept++; return true }); err != nil {
+		t.Fatal(err)
+	}
+	if want := connections - gone; kept > want+1 || kept < want {
+		t.Errorf("%d addresses are kept, want %d", kept, want)
+	}
+}
