@@ -120,6 +120,30 @@ func TestNackComesAgain(t *testing.T) {
 	}
 }
 
+// How often a message was refused is the queue's knowledge: it outlives consumers and the broker.
+func TestAttemptsAreCounted(t *testing.T) {
+	b := testbroker.Start(t, testbroker.Options{})
+	sendTo(t, dial(t, b.Addr, "p").Producer(), "queue:Q", "a")
+	for attempt := 1; attempt <= 3; attempt++ {
+		c := dial(t, b.Addr, fmt.Sprint("c", attempt))
+		q := attach(t, c, "Q", nil, sdk.WithManualAck())
+		d, err := q.PollWait(patience(t))
+		if err != nil || d.Attempt() != attempt || d.Redelivered != (attempt > 1) {
+			t.Fatalf("attempt %d: %d, redelivered %v, %v", attempt, d.Attempt(), d.Redelivered, err)
+		}
+		if err := d.Nack(time.Millisecond, "no"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if attempt == 1 {
+			b.Stop()
+			b.Restart()
+		}
+	}
+}
+
 func TestPauseAndResume(t *testing.T) {
 	b := testbroker.Run(t, testbroker.Options{Set: []string{"session.window=64"}})
 	c := dial(t, b.Addr, "c")

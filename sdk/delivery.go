@@ -15,6 +15,7 @@ type Delivery struct {
 	Redelivered bool // it may have been delivered before, to this or another consumer
 
 	offset  uint64
+	refused int
 	receipt *receipt
 	owner   settler // nil: the receipt is all there is to settle
 	epoch   int     // of the owner
@@ -39,6 +40,10 @@ func (d *Delivery) held() (link context.Context, ours bool) {
 
 // Offset is the message's place in the broker's log, 0 outside of queues and replays. Offsets grow.
 func (d *Delivery) Offset() uint64 { return d.offset }
+
+// Attempt says which attempt at the message this is, from 1: consumers of its queue have refused it one time less, on whatever
+// connection and before whatever restart. It is 1 outside of queues.
+func (d *Delivery) Attempt() int { return d.refused + 1 }
 
 // Ack tells the broker that the message is dealt with: it does not come again. ErrStale means that it was
 // settled before.
@@ -94,8 +99,10 @@ func (d *delivery) open() (*Delivery, error) {
 			if n, err := h.Value.Int64(); err == nil {
 				v.offset = uint64(n)
 			}
-		case "Redelivered":
-			v.Redelivered = true
+		case HeaderRefused:
+			if n, err := h.Value.Int64(); err == nil && n > 0 {
+				v.refused, v.Redelivered = int(n), true
+			}
 		}
 	}
 	return v, nil

@@ -25,7 +25,7 @@ type stamp struct {
 // wellKnown is the type a header has when @types does not say.
 func wellKnown(name string) Kind {
 	switch name {
-	case HeaderBornTimestamp, HeaderStoreTimestamp, HeaderOffset, HeaderTimeout:
+	case HeaderBornTimestamp, HeaderStoreTimestamp, HeaderOffset, HeaderRefused, HeaderTimeout:
 		return KindInt64
 	}
 	return KindString

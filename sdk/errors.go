@@ -53,6 +53,7 @@ const (
 	Refused
 )
 
+// String says it in words.
 func (k Knowledge) String() string {
 	switch k {
 	case NotSent:
@@ -71,6 +72,7 @@ type SendError struct {
 	Err       error     // why it was given up: the context's error, ErrClosed, ErrRefused
 }
 
+// Error says which message, where to, why and what is known.
 func (e *SendError) Error() string {
 	return fmt.Sprintf("edgemq: send %s to %s: %v (%v)", e.MessageID, e.To, e.Err, e.Known)
 }
@@ -81,6 +83,7 @@ func (e *SendError) Unwrap() error { return e.Err }
 // FilterError says that the broker refused a subscription.
 type FilterError struct{ Filter string }
 
+// Error names the filter.
 func (e *FilterError) Error() string { return "edgemq: subscription to " + e.Filter + " was refused" }
 
 // Is makes errors.Is(err, ErrRefused) true.

@@ -23,6 +23,7 @@ const (
 	HeaderProducer       = "Producer"       // by the producer: its client id
 	HeaderStoreTimestamp = "StoreTimestamp" // by the broker, on queues and replays: int64, ms since 1970
 	HeaderOffset         = "Offset"         // by the broker, on queues and replays: int64
+	HeaderRefused        = "Refused"        // by the broker, on a message that comes again: int64, how often it was refused
 	HeaderTimeout        = "Timeout"        // int64 or int32, ms until the message expires; 0 is never
 	HeaderSearchKey      = "SearchKey"
 	HeaderShardingKey    = "ShardingKey" // messages of one key stay in order and go to one consumer

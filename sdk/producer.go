@@ -322,7 +322,7 @@ func (q *clientQueue) Write(ctx context.Context, e *EnhancedMessage) (Result, er
 	if err != nil {
 		return Result{}, err
 	}
-	return p.Wait(ctx)
+	return p.wait(ctx, true)
 }
 
 func (q *clientQueue) WriteAsync(ctx context.Context, e *EnhancedMessage, oneway bool, done func(*Promise)) (*Promise, error) {

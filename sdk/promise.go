@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -58,9 +59,12 @@ func (p *Promise) doneLocked() <-chan struct{} {
 	return p.ch
 }
 
-// Wait returns the outcome: nil means that the broker has the message on disk, a *SendError says what is known
-// otherwise. If ctx ends first the message is given up.
-func (p *Promise) Wait(ctx context.Context) (Result, error) {
+// Wait waits for the outcome: nil means that the broker has the message on disk, a *SendError says what is known
+// otherwise. If ctx ends first, Wait returns its error, and the message stays under way.
+func (p *Promise) Wait(ctx context.Context) (Result, error) { return p.wait(ctx, false) }
+
+// wait is Wait, and may give the message up when ctx ends.
+func (p *Promise) wait(ctx context.Context, giveUp bool) (Result, error) {
 	select {
 	case <-p.Done():
 		p.b.mu.Lock()
@@ -74,6 +78,9 @@ func (p *Promise) Wait(ctx context.Context) (Result, error) {
 		}
 		return r, nil
 	case <-ctx.Done():
+		if !giveUp {
+			return Result{}, fmt.Errorf("edgemq: %s is not acknowledged yet: %w", p.id, context.Cause(ctx))
+		}
 		return Result{}, p.b.giveUp(p, context.Cause(ctx))
 	}
 }

@@ -32,12 +32,13 @@ func WithShared() ConsumerOption { return func(s *consumerSettings) { s.shared =
 // the next one is polled.
 func WithManualAck() ConsumerOption { return func(s *consumerSettings) { s.manual = true } }
 
-// WithBuffer sets the watermarks, in messages and bytes, of what waits to be polled: above the high ones nothing
+// WithBuffer sets the watermarks, in messages and bytes, of what waits to be polled: at the high ones nothing
 // more is asked of the broker until it is down to the low ones. The broker's window (1024 messages and 8 MiB
-// unless it is configured) bounds it as well. The default is 800 and 400 messages, 6 and 3 MiB.
-func WithBuffer(high, low, highBytes, lowBytes int) ConsumerOption {
+// unless it is configured) is the capacity; those of o are not used. The default is 800 and 400 messages, 6 and 3 MiB.
+func WithBuffer(o BufferOptions) ConsumerOption {
 	return func(s *consumerSettings) {
-		s.buffer = BufferOptions{High: high, Low: low, HighBytes: highBytes, LowBytes: lowBytes}
+		o.Capacity, o.CapacityBytes = 0, 0
+		s.buffer = o
 	}
 }
 
@@ -286,6 +287,22 @@ func (p *PullConsumer) Messages(ctx context.Context) iter.Seq2[*Delivery, error]
 	return func(yield func(*Delivery, error) bool) {
 		for {
 			d, err := p.PollWait(ctx)
+			if !yield(d, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Backlog iterates over what Poll returns until it returns nil: all that was waiting when the consumer attached, and what has come
+// since. An error is the last.
+func (p *PullConsumer) Backlog(ctx context.Context) iter.Seq2[*Delivery, error] {
+	return func(yield func(*Delivery, error) bool) {
+		for {
+			d, err := p.Poll(ctx)
+			if d == nil && err == nil {
+				return
+			}
 			if !yield(d, err) || err != nil {
 				return
 			}

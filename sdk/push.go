@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -30,7 +31,7 @@ func WithKey(f func(*Delivery) string) ConsumerOption {
 	return func(s *consumerSettings) { s.push.key = f }
 }
 
-// WithRetry sets what becomes of a message whose handler failed for the attempt-th time (from 1): it comes again
+// WithRetry sets what becomes of a message whose handler failed for the attempt-th time (from 1, see Delivery.Attempt): it comes again
 // after the delay, or it goes to the queue <name>-dead at once if again is false. The default leaves both to the
 // broker: after 1, 2, 4, 8 s, and to <name>-dead after 5 deliveries. It counts for queues only.
 func WithRetry(f func(attempt int, err error) (delay time.Duration, again bool)) ConsumerOption {
@@ -95,14 +96,11 @@ type PushConsumer struct {
 	handler Handler
 	opts    []ConsumerOption
 	o       consumerSettings
-
-	mu       sync.Mutex
-	attempts map[uint64]int // failed ones, by offset
 }
 
 // PushConsumer makes a consumer; Run starts it.
 func (c *Client) PushConsumer(h Handler, opts ...ConsumerOption) *PushConsumer {
-	p := &PushConsumer{client: c, handler: h, opts: opts, attempts: map[uint64]int{}}
+	p := &PushConsumer{client: c, handler: h, opts: opts}
 	for _, o := range opts {
 		o(&p.o)
 	}
@@ -206,7 +204,6 @@ func (p *PushConsumer) attempt(ctx, link context.Context, d *Delivery, dead stri
 	p.client.o.observer.Handled(time.Since(start), err)
 	switch {
 	case err == nil:
-		p.forget(d)
 		_ = d.Ack() // ErrStale: the handler has settled it itself
 		return false
 	case hctx.Err() != nil:
@@ -224,6 +221,7 @@ func (p *PushConsumer) attempt(ctx, link context.Context, d *Delivery, dead stri
 func (p *PushConsumer) call(ctx context.Context, d *Delivery) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
+			p.client.o.logger.Error("handler panicked", "component", "sdk", "offset", d.offset, "panic", r, "stack", string(debug.Stack()))
 			err = fmt.Errorf("edgemq: handler panicked: %v", r)
 		}
 	}()
@@ -232,10 +230,7 @@ func (p *PushConsumer) call(ctx context.Context, d *Delivery) (err error) {
 
 // refuse sees to a message whose handler failed.
 func (p *PushConsumer) refuse(ctx context.Context, d *Delivery, dead string, cause error) {
-	p.mu.Lock()
-	p.attempts[d.offset]++
-	attempt := p.attempts[d.offset]
-	p.mu.Unlock()
+	attempt := d.Attempt()
 	var delay time.Duration
 	again := true
 	if p.o.push.retry != nil {
@@ -248,7 +243,7 @@ func (p *PushConsumer) refuse(ctx context.Context, d *Delivery, dead string, cau
 	}
 	m := d.Message.Clone()
 	m.headers = slices.DeleteFunc(m.headers, func(f Field) bool {
-		return f.Name == HeaderTopic || f.Name == HeaderQueue || f.Name == HeaderOffset || f.Name == HeaderStoreTimestamp
+		return f.Name == HeaderTopic || f.Name == HeaderQueue || f.Name == HeaderOffset || f.Name == HeaderStoreTimestamp || f.Name == HeaderRefused
 	})
 	// An id of its own, or the broker takes it for the message that it has stored already.
 	m.PutHeader(HeaderMessageID, String(d.MessageID()+"-dead")).PutHeader("OriginMessageId", String(d.MessageID()))
@@ -256,12 +251,5 @@ func (p *PushConsumer) refuse(ctx context.Context, d *Delivery, dead string, cau
 	if _, err := p.client.Producer().Send(ctx, m); err != nil {
 		return // not settled: it comes again
 	}
-	p.forget(d)
 	_ = d.Ack()
-}
-
-func (p *PushConsumer) forget(d *Delivery) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.attempts, d.offset)
 }

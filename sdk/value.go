@@ -22,6 +22,7 @@ const (
 
 var kindNames = [...]string{"none", "string", "int32", "int64", "float64"}
 
+// String names the kind: none, string, int32, int64 or float64.
 func (k Kind) String() string { return kindNames[k] }
 
 // tag is how @types names the kind.

@@ -57,7 +57,9 @@ type Item struct {
 	Match *Match
 	Seq   uint64 // names the item towards Member.Settle
 	QoS   byte   // at which it is to be sent; items at 0 are settled already
-	Dup   bool   // may have been sent to this feed's member before a crash
+	// Refused is how often the feed's members have refused it.
+	Refused uint32
+	Dup     bool // may have been sent to this feed's member before a crash
 	// Expired is set of a message of QoS 2 that expired after it may have been sent: if it was, that goes on. [MQTT-4.3.3-7]
 	Expired bool
 }

@@ -160,7 +160,10 @@ func (m *Member) Take(dst []Item, maxItems, maxBytes int) []Item {
 		m.todo.pop()
 		maxBytes -= size
 		s.QoS = min(s.Flags.QoS(), s.Match.QoS, m.qos)
-		s.Dup = s.Offset <= f.resent
+		s.Dup, s.Refused = s.Offset <= f.resent, 0
+		if len(f.tries) > 0 {
+			s.Refused = uint32(f.tries[s.Offset].n)
+		}
 		dst = append(dst, s.Item)
 		f.stats.Sent++
 		f.sent = max(f.sent, s.Offset)

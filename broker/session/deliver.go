@@ -363,6 +363,9 @@ func appendStamps(props []byte, it *feed.Item, producer, host string) []byte {
 	if _, own := packet.FindUser(it.Props, wire.Producer); !own {
 		props = packet.AppendUser(props, wire.Producer, producer)
 	}
+	if it.Refused > 0 {
+		props = appendUser(props, wire.Refused, strconv.AppendUint(num[:0], uint64(it.Refused), 10))
+	}
 	if host == "" {
 		return props
 	}

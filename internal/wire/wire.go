@@ -11,7 +11,8 @@ const (
 	StoreTimestamp = "@StoreTimestamp" // ms since 1970, by the broker's clock
 	ShardingKey    = "@ShardingKey"    // messages with the same key stay in order and go to one consumer
 	SearchKey      = "@SearchKey"
-	Redelivered    = "@Redelivered"  // how often consumers refused it
+	Refused        = "@Refused"      // of a delivery: how often consumers of the queue refused it before, if they did
+	Redelivered    = "@Redelivered"  // of a dead letter: how often it was refused
 	Topic          = "@Topic"        // of a dead letter: the topic it was published to
 	Queue          = "@Queue"        // of a dead letter: the queue that gave it up
 	OriginOffset   = "@OriginOffset" // of a dead letter: its place in the log before
