@@ -160,23 +160,70 @@ func (l *listener) end(raw net.Conn) {
 	l.wg.Done()
 }
 
-// serve is the goroutine of one connection: the handshakes of its transport, then mochi reads from it until its end.
+// serve is the goroutine of a new connection: the handshakes of its transport, then mochi's, which is the one of MQTT.
 func (l *listener) serve(raw net.Conn, establish listeners.EstablishFn) {
-	defer l.end(raw)
-	defer func() {
-		if p := recover(); p != nil {
-			l.logger.Error("panic in a connection, which was closed", "listener", l.opt.Name, "remote", raw.RemoteAddr(), "panic", p, "stack", string(debug.Stack()))
-		}
-	}()
+	c, err := l.greet(raw, establish)
+	if c != nil && err == nil {
+		go l.run(raw, c) // this one's stack has grown with mochi's
+		return
+	}
+	l.finish(raw, c, err)
+}
+
+// run is the goroutine of a connection whose client is in.
+func (l *listener) run(raw net.Conn, c *conn.Conn) {
+	if l.read(raw, c) {
+		l.finish(raw, c, nil)
+	} else {
+		go l.run(raw, c)
+	}
+}
+
+func (l *listener) read(raw net.Conn, c *conn.Conn) (over bool) {
+	over = true
+	defer l.caught(raw)
+	return c.Serve()
+}
+
+// caught ends a panic, which ends one connection and not the process.
+func (l *listener) caught(raw net.Conn) {
+	if p := recover(); p != nil {
+		l.logger.Error("panic in a connection, which was closed", "listener", l.opt.Name, "remote", raw.RemoteAddr(), "panic", p, "stack", string(debug.Stack()))
+	}
+}
+
+var errNotIn = errors.New("the client was not let in")
+
+// greet does the handshakes. Without an error the client is in; the Conn is nil if it did not come as far as MQTT.
+func (l *listener) greet(raw net.Conn, establish listeners.EstablishFn) (c *conn.Conn, err error) {
+	err = errNotIn // after a panic
+	defer l.caught(raw)
 	connectBy := time.Now().Add(l.opt.ConnectTimeout)
-	stream, err := l.net.Handshake(raw, connectBy)
-	c := l.established(raw, stream, err, connectBy)
+	stream, shook := l.net.Handshake(raw, connectBy)
+	if c = l.established(raw, stream, shook, connectBy); c == nil {
+		return nil, shook
+	}
+	if err := c.Await(); err != nil {
+		return c, err
+	}
+	if err := establish(l.opt.Name, c); err != nil {
+		return c, err
+	}
+	if !c.Kept() {
+		return c, errNotIn
+	}
+	return c, nil
+}
+
+// finish is the end of a connection.
+func (l *listener) finish(raw net.Conn, c *conn.Conn, err error) {
+	defer l.end(raw)
+	defer l.caught(raw)
 	if c == nil {
 		l.logger.Debug("connection ended before it began", "listener", l.opt.Name, "remote", raw.RemoteAddr(), "err", err)
 		return
 	}
-	defer c.Finish()
-	err = establish(l.opt.Name, c)
+	c.Finish()
 	if id := c.ClientID(); id != "" {
 		l.logger.Debug("connection ended", "client", id, "remote", raw.RemoteAddr(), "cause", c.Link().Cause(), "err", err)
 	}

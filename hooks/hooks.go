@@ -51,7 +51,7 @@ func (*Sessions) ID() string { return "edgemq-sessions" }
 // Provides implements mqtt.Hook.
 func (*Sessions) Provides(b byte) bool {
 	switch b {
-	case mqtt.OnConnect, mqtt.OnSessionEstablish, mqtt.OnSessionEstablished, mqtt.OnSubscribe, mqtt.OnUnsubscribe:
+	case mqtt.OnConnect, mqtt.OnSessionEstablish, mqtt.OnSessionEstablished:
 		return true
 	}
 	return false
@@ -78,34 +78,19 @@ func (h *Sessions) OnSessionEstablish(cl *mqtt.Client, _ packets.Packet) {
 	cl.ID += "\x00" + strconv.FormatUint(h.serial.Add(1), 36)
 }
 
-// OnSessionEstablished implements mqtt.Hook: the CONNACK is queued, deliveries may follow it.
+// OnSessionEstablished implements mqtt.Hook: the CONNACK is queued, deliveries may follow it. mochi's part is over: its client
+// stops, and with it the goroutines that would read and write, but not the connection.
 func (h *Sessions) OnSessionEstablished(cl *mqtt.Client, _ packets.Packet) {
 	c := connOf(cl)
 	switch {
 	case c == nil:
 	case c.Attached():
+		c.Keep()
+		cl.Stop(nil)
 		c.Link().Start()
 	default: // the CONNACK said that we are unavailable
 		_ = c.Close() // never fails
 	}
-}
-
-// OnSubscribe implements mqtt.Hook. mochi is left with no filter: its own index stays empty.
-func (*Sessions) OnSubscribe(cl *mqtt.Client, pk packets.Packet) packets.Packet {
-	if c := connOf(cl); c != nil {
-		c.Subscribe()
-	}
-	pk.Filters = nil
-	return pk
-}
-
-// OnUnsubscribe implements mqtt.Hook.
-func (*Sessions) OnUnsubscribe(cl *mqtt.Client, pk packets.Packet) packets.Packet {
-	if c := connOf(cl); c != nil {
-		c.Unsubscribe()
-	}
-	pk.Filters = nil
-	return pk
 }
 
 // Persistence is mochi's door to the store. Clients' publishes never get here, the connection takes them to the

@@ -1,11 +1,11 @@
-// Package conn is the net.Conn between a socket and mochi.
+// Package conn is a connection: frames in, and what they say carried out.
 //
-// Its Read runs in mochi's read goroutine. It reads the socket into a buffer of its own, cuts it into frames, and
-// validates each with the strict codec of package packet. PUBLISH, its acknowledgements and PINGREQ are dealt with on the
-// spot: all publishes of one read go to the store in one append. What is left (CONNECT, SUBSCRIBE, UNSUBSCRIBE,
-// DISCONNECT) is handed to mochi one frame at a time, so that mochi neither reads ahead nor sees anything malformed. What
-// mochi writes are whole packets; they join the queue of the link's one writer, with our answers in place of mochi's where
-// mochi does not know them (CONNACK, SUBACK, UNSUBACK).
+// It reads the socket into a buffer of its own, cuts it into frames, and validates each with the strict codec of package
+// packet. The CONNECT is handed to mochi, for which a Conn is a net.Conn that yields this one frame: mochi never sees
+// anything malformed, and our CONNACK goes out in place of its own. When it has let the client in, mochi is done with the
+// connection (Keep): its two goroutines would stay for as long as the client does, with stacks of 16 and 4 KiB, to pass on a SUBSCRIBE
+// now and then. From there on one goroutine of ours reads (Serve): all publishes of one read go to the store in one append. Answers join the
+// queue of the link's one writer.
 package conn
 
 import (
@@ -33,7 +33,7 @@ const maxConnect = 256 << 10
 // maxClientID bounds a client id: with a topic filter it is a key in the state.
 const maxClientID = 4096
 
-// Conn is one connection. Read is called from one goroutine; Write, Close and the others from any.
+// Conn is one connection. One goroutine at a time calls Await, has mochi do the handshake, and calls Serve and Finish.
 type Conn struct {
 	raw  net.Conn
 	link *session.Link
@@ -41,7 +41,8 @@ type Conn struct {
 	opt  *Options
 	in   input
 
-	hand []byte // what mochi has yet to read of the frame in hand
+	hand []byte // what mochi has yet to read of the CONNECT
+	kept bool   // mochi has let the client in and has nothing more to do with the connection
 
 	publish packet.Publish // scratch of the reader
 	ack     packet.Ack
@@ -50,12 +51,6 @@ type Conn struct {
 	keepAlive uint16
 	attached  bool
 	present   bool // the session was there
-
-	// The SUBSCRIBE or UNSUBSCRIBE in mochi's hands, and our answer to it.
-	subscribe   *packet.Subscribe
-	unsubscribe *packet.Unsubscribe
-	codes       []byte
-	reason      string
 }
 
 // New returns the Conn of a connection that has just been accepted, whose CONNECT must have come by the given time.
@@ -68,47 +63,79 @@ func New(raw net.Conn, m *session.Manager, o *Options, connectBy time.Time) *Con
 // Link returns the connection's link.
 func (c *Conn) Link() *session.Link { return c.link }
 
-// Read implements net.Conn for mochi: it returns the bytes of the next frame that is mochi's, and never more than one frame.
-func (c *Conn) Read(p []byte) (int, error) {
-	for len(c.hand) == 0 {
-		if err := c.next(); err != nil {
-			c.fail(err)
-			return 0, err
+// Await reads until the CONNECT has come and is what mochi may see.
+func (c *Conn) Await() error {
+	for {
+		need, err := c.work()
+		if err == nil && len(c.hand) > 0 {
+			return nil
 		}
+		if err == nil {
+			err = c.in.fill(need)
+		}
+		if err != nil {
+			c.fail(err)
+			return err
+		}
+	}
+}
+
+// Read implements net.Conn for mochi: it returns the CONNECT, once.
+func (c *Conn) Read(p []byte) (int, error) {
+	if len(c.hand) == 0 {
+		return 0, io.EOF
 	}
 	n := copy(p, c.hand)
 	c.hand = c.hand[n:]
 	return n, nil
 }
 
-// next works through the frames that come in until one is for mochi.
-func (c *Conn) next() error {
-	err := c.work()
-	c.link.Flush() // after an error too: what came before it is the client's good right
-	c.link.FlushAcks()
-	return err
+// Keep takes the connection over from mochi, which has let its client in: what mochi does to end its part is not to
+// end the connection.
+func (c *Conn) Keep() { c.kept = true }
+
+// Kept tells whether Keep was called: there is something to Serve.
+func (c *Conn) Kept() bool { return c.kept }
+
+// Serve reads what the client sends until the end of the connection. It reports false if it is not over and had better be called
+// again from a new goroutine: one that waits for a client needs the smallest of stacks, and has it if it has done nothing else before.
+func (c *Conn) Serve() (over bool) {
+	for {
+		need, err := c.work()
+		if err == nil {
+			if c.in.idled {
+				c.in.idled = false
+				return false
+			}
+			err = c.in.fill(need)
+		}
+		if err != nil {
+			c.link.Flush() // what came before it is the client's good right
+			c.link.FlushAcks()
+			c.fail(err)
+			return true
+		}
+	}
 }
 
-func (c *Conn) work() error {
+// work deals with the whole frames that have come in. It returns the size of the one that is not whole yet, 0 if unknown,
+// or with something in hand for mochi.
+func (c *Conn) work() (need int, err error) {
 	for {
 		size, err := c.split()
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if size == 0 || size > c.in.len() {
 			c.link.Flush()
 			c.link.FlushAcks()
 			if !c.link.WaitRoom() {
-				return io.EOF
+				return 0, io.EOF
 			}
-			if err := c.in.fill(size); err != nil {
-				return err
-			}
-			continue
+			return size, nil
 		}
-		frame := c.in.take(size)
-		if err := c.frame(frame); err != nil || len(c.hand) > 0 {
-			return err
+		if err := c.frame(c.in.take(size)); err != nil || len(c.hand) > 0 {
+			return 0, err
 		}
 	}
 }
@@ -123,7 +150,7 @@ func (c *Conn) split() (int, error) {
 	return size, err
 }
 
-// frame deals with one whole frame, or leaves it in hand for mochi.
+// frame deals with one whole frame, or leaves it, the CONNECT, in hand for mochi.
 func (c *Conn) frame(f []byte) error {
 	t := packet.TypeOf(f)
 	if c.link.Connect == nil {
@@ -164,14 +191,16 @@ func (c *Conn) frame(f []byte) error {
 		c.link.Send(packet.AppendPingresp(nil)) // [MQTT-3.12.4-1]
 		return nil
 	case packet.TypeSubscribe:
-		s, err := packet.ParseSubscribe(v, f)
-		f[0] &^= 8 // 3.1 may set DUP, which mochi refuses
-		c.subscribe, c.hand = s, f
+		p, err := packet.ParseSubscribe(v, f)
+		if err == nil {
+			c.subscribe(p)
+		}
 		return err
 	case packet.TypeUnsubscribe:
-		u, err := packet.ParseUnsubscribe(v, f)
-		f[0] &^= 8
-		c.unsubscribe, c.hand = u, f
+		p, err := packet.ParseUnsubscribe(v, f)
+		if err == nil {
+			c.unsubscribe(p)
+		}
 		return err
 	case packet.TypeDisconnect:
 		return c.disconnect(f)
@@ -243,7 +272,7 @@ func (c *Conn) refuse(p *packet.Connect, err error) {
 	c.link.Send(packet.AppendConnack(nil, p.Version, &a))
 }
 
-// disconnect notes what a DISCONNECT says and leaves mochi the plain one.
+// disconnect does what a DISCONNECT says, and ends the connection.
 func (c *Conn) disconnect(f []byte) error {
 	d, err := packet.ParseDisconnect(c.link.Version, f)
 	if err != nil {
@@ -253,8 +282,7 @@ func (c *Conn) disconnect(f []byte) error {
 		return &packet.Error{Code: packet.CodeProtocol, Msg: "session expiry set in DISCONNECT after 0 in CONNECT"} // 3.14.2.2.2
 	}
 	c.link.Goodbye(d)
-	c.hand = []byte{byte(packet.TypeDisconnect) << 4, 0}
-	return nil
+	return io.EOF
 }
 
 // fail ends the connection after an error of reading: the client's, the network's, or none (the end).
@@ -278,19 +306,24 @@ func (c *Conn) Attach() error {
 	return err
 }
 
-// Subscribe carries out the SUBSCRIBE that mochi has in hand.
-func (c *Conn) Subscribe() {
-	if s := c.link.Session(); s != nil && c.subscribe != nil {
-		c.link.HoldDeliveries(true)
-		c.codes, c.reason = s.Subscribe(c.link, c.subscribe)
+func (c *Conn) subscribe(p *packet.Subscribe) {
+	c.link.HoldDeliveries(true)
+	defer c.link.HoldDeliveries(false)
+	codes, reason := c.link.Session().Subscribe(c.link, p)
+	if codes != nil {
+		a := packet.Suback{PacketID: p.PacketID, Codes: codes, ReasonString: c.link.Reason(reason, len(codes))}
+		c.link.Send(packet.AppendSuback(nil, c.link.Version, &a))
 	}
+	c.in.idled = true
 }
 
-// Unsubscribe carries out the UNSUBSCRIBE that mochi has in hand.
-func (c *Conn) Unsubscribe() {
-	if s := c.link.Session(); s != nil && c.unsubscribe != nil {
-		c.codes, c.reason = s.Unsubscribe(c.link, c.unsubscribe.Filters)
+func (c *Conn) unsubscribe(p *packet.Unsubscribe) {
+	codes, reason := c.link.Session().Unsubscribe(c.link, p.Filters)
+	if codes != nil {
+		a := packet.Suback{PacketID: p.PacketID, Codes: codes, ReasonString: c.link.Reason(reason, len(codes))}
+		c.link.Send(packet.AppendUnsuback(nil, c.link.Version, &a))
 	}
+	c.in.idled = true
 }
 
 // Write implements net.Conn for mochi, which writes one whole packet at a time. It never blocks.
@@ -298,19 +331,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if len(p) < 2 {
 		return 0, io.ErrShortWrite
 	}
-	switch packet.TypeOf(p) {
-	case packet.TypeConnack:
+	if packet.TypeOf(p) == packet.TypeConnack { // there is nothing else it would have to say
 		c.connack(p)
-	case packet.TypeSuback:
-		c.suback()
-	case packet.TypeUnsuback:
-		c.unsuback()
-	case packet.TypeDisconnect:
-		if c.link.Version == packet.V5 { // 3.1.1 has no DISCONNECT from a server
-			c.link.Send(p)
-		}
-	default:
-		c.link.Send(p)
 	}
 	return len(p), nil
 }
@@ -347,28 +369,6 @@ func (c *Conn) connack(p []byte) {
 	c.link.Send(packet.AppendConnack(nil, v, &a))
 }
 
-func (c *Conn) suback() {
-	defer c.link.HoldDeliveries(false)
-	if c.subscribe == nil || c.codes == nil {
-		return
-	}
-	a := packet.Suback{PacketID: c.subscribe.PacketID, Codes: c.codes, ReasonString: c.problem()}
-	c.link.Send(packet.AppendSuback(nil, c.link.Version, &a))
-	c.subscribe, c.codes, c.reason = nil, nil, ""
-}
-
-func (c *Conn) unsuback() {
-	if c.unsubscribe == nil || c.codes == nil {
-		return
-	}
-	a := packet.Suback{PacketID: c.unsubscribe.PacketID, Codes: c.codes, ReasonString: c.problem()}
-	c.link.Send(packet.AppendUnsuback(nil, c.link.Version, &a))
-	c.unsubscribe, c.codes, c.reason = nil, nil, ""
-}
-
-// problem is the reason string for an answer, unless the client wants none.
-func (c *Conn) problem() string { return c.link.Reason(c.reason, len(c.codes)) }
-
 // Finish ends whatever is left of the connection; its reader has ended.
 func (c *Conn) Finish() {
 	c.link.Drain()
@@ -377,9 +377,9 @@ func (c *Conn) Finish() {
 	c.in.free()
 }
 
-// Close implements net.Conn: what is queued is written first.
+// Close implements net.Conn for mochi: what is queued is written first.
 func (c *Conn) Close() error {
-	if !c.link.Draining() {
+	if !c.kept && !c.link.Draining() {
 		c.link.Close()
 	}
 	return nil

@@ -20,6 +20,9 @@ const (
 	aheadBytes = 2 << 10  // of the buffer that waits where one is needed for waiting
 )
 
+// idleTime is how long a client must have been silent to be one that rarely sends anything.
+const idleTime = time.Second
+
 // errKeepAlive means that the client was silent for too long.
 var errKeepAlive = errors.New("conn: keep-alive timeout")
 
@@ -51,6 +54,8 @@ type input struct {
 	r, w   int
 	ahead  []byte // without sys: the buffer to wait with
 	more   bool   // the last read filled what it was given, so that more is likely to be there
+	waited bool   // the last read had to wait
+	idled  bool   // for long; or something was done that is rare, and needed much of a stack
 
 	err error                 // of try
 	try func(fd uintptr) bool // reads once; made once
@@ -102,9 +107,7 @@ func (in *input) take(n int) []byte {
 // fill reads once. need is the size of the frame that is not whole yet, 0 if unknown.
 func (in *input) fill(need int) error {
 	in.makeRoom(need)
-	if in.interval > 0 {
-		in.last = time.Now() // not before: while we did not read, the client was not silent
-	}
+	in.last, in.waited = time.Now(), false // not before: while we did not read, the client was not silent
 	for {
 		if err := in.setDeadline(); err != nil {
 			return err
@@ -113,6 +116,9 @@ func (in *input) fill(need int) error {
 		if err == nil {
 			if in.link.Closing() {
 				return io.EOF // what comes now is read only to be read, see transport.Socket
+			}
+			if in.waited && time.Since(in.last) > idleTime {
+				in.idled = true
 			}
 			return nil
 		}
@@ -246,6 +252,7 @@ func (in *input) tryRead(fd uintptr) bool {
 	switch {
 	case again:
 		in.shrink()
+		in.waited = true
 		return false
 	case err != nil:
 		in.err = err
