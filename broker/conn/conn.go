@@ -110,8 +110,7 @@ func (c *Conn) Serve() (over bool) {
 			err = c.in.fill(need)
 		}
 		if err != nil {
-			c.link.Flush() // what came before it is the client's good right
-			c.link.FlushAcks()
+			c.flush() // what came before it is the client's good right
 			c.fail(err)
 			return true
 		}
@@ -127,8 +126,7 @@ func (c *Conn) work() (need int, err error) {
 			return 0, err
 		}
 		if size == 0 || size > c.in.len() {
-			c.link.Flush()
-			c.link.FlushAcks()
+			c.flush()
 			if !c.link.WaitRoom() {
 				return 0, io.EOF
 			}
@@ -138,6 +136,12 @@ func (c *Conn) work() (need int, err error) {
 			return 0, err
 		}
 	}
+}
+
+// flush hands on what was collected of earlier frames.
+func (c *Conn) flush() {
+	c.link.Flush()
+	c.link.FlushAcks()
 }
 
 // split returns the size of the frame that the input begins with, 0 if that is not known yet.
@@ -307,6 +311,7 @@ func (c *Conn) Attach() error {
 }
 
 func (c *Conn) subscribe(p *packet.Subscribe) {
+	c.flush()
 	c.link.HoldDeliveries(true)
 	defer c.link.HoldDeliveries(false)
 	codes, reason := c.link.Session().Subscribe(c.link, p)
@@ -318,6 +323,7 @@ func (c *Conn) subscribe(p *packet.Subscribe) {
 }
 
 func (c *Conn) unsubscribe(p *packet.Unsubscribe) {
+	c.flush()
 	codes, reason := c.link.Session().Unsubscribe(c.link, p.Filters)
 	if codes != nil {
 		a := packet.Suback{PacketID: p.PacketID, Codes: codes, ReasonString: c.link.Reason(reason, len(codes))}
