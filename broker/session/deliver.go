@@ -161,7 +161,9 @@ func (s *Session) register(l *Link, m *membership, w *outbox) (h *held, ok bool)
 	if len(w.muts) == 0 {
 		return nil, true
 	}
-	// Here and not later: another link may have the session then, and have ended these deliveries.
+	// Here and not later: another link may have the session then, and have ended these deliveries. It may take a while, if the
+	// store has no room, so from now on the link keeps nobody else's writer.
+	l.slow.Store(true)
 	h = &held{l: l, release: true}
 	h.halves.Store(2)
 	l.holds.Add(1)

@@ -4,20 +4,13 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/edgemq/edgemq/broker/packet"
 )
 
-// States of a link's writer.
 const (
-	writerIdle    = iota // no goroutine
-	writerRunning        // it will look once more before it ends
-	writerAgain          // something came since it last looked
-)
-
-const (
-	writeBytes   = 64 << 10        // written with one system call, more or less
 	writeTimeout = 2 * time.Second // for what is left to write on a connection that is to close
 	maxUnsent    = 256 << 10       // of answers: above, the client's packets are not read any more
 )
@@ -27,6 +20,7 @@ const (
 type Link struct {
 	m       *Manager
 	raw     net.Conn
+	sys     syscall.RawConn // nil if raw cannot be written without waiting
 	Connect *packet.Connect // set by the reader before Attach
 	Version packet.Version
 	Remote  string
@@ -40,7 +34,8 @@ type Link struct {
 	holds      atomic.Uint64 // counts how often one of the two began
 	unanswered atomic.Int32  // publishes and PUBRELs whose answer is not yet queued
 	quota      atomic.Int32  // publishes above QoS 0 that are not over, see Receive Maximum
-	state      atomic.Uint32
+	state      atomic.Uint32 // of the writer
+	slow       atomic.Bool   // the writer may have to wait for more than the socket
 
 	mu      sync.Mutex
 	out     []byte     // whole packets to be written
@@ -68,7 +63,7 @@ type Link struct {
 
 // NewLink returns the link of a connection that has just been accepted.
 func (m *Manager) NewLink(raw net.Conn) *Link {
-	l := &Link{m: m, raw: raw, Version: packet.V311, Remote: raw.RemoteAddr().String(), since: time.Now()}
+	l := &Link{m: m, raw: raw, sys: direct(raw), Version: packet.V311, Remote: raw.RemoteAddr().String(), since: time.Now()}
 	m.links.add(l)
 	return l
 }
@@ -199,93 +194,4 @@ func (l *Link) WaitRoom() bool {
 		l.wait()
 	}
 	return !l.closing && !l.closed
-}
-
-// Wake implements feed.Waker: something may be there to write.
-func (l *Link) Wake() {
-	for {
-		switch l.state.Load() {
-		case writerIdle:
-			l.m.writers.Add(1) // first: who sees the state may count on the count
-			if l.state.CompareAndSwap(writerIdle, writerRunning) {
-				go l.write()
-				return
-			}
-			l.m.writers.Add(-1)
-		case writerRunning:
-			if l.state.CompareAndSwap(writerRunning, writerAgain) {
-				return
-			}
-		default:
-			return
-		}
-	}
-}
-
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, writeBytes+writeBytes/4); return &b }}
-
-// write is the writer: it alone writes to the connection, and ends when there is nothing to write.
-func (l *Link) write() {
-	defer l.m.writers.Add(-1)
-	pooled := buffers.Get().(*[]byte)
-	defer buffers.Put(pooled)
-	var work outbox
-	for {
-		l.state.Store(writerRunning)
-		// What deliveries wait for is queued before they are let go. So if they are held now, or come to be before deliver
-		// looks, they must wait for the next round: this one's answers have been taken, perhaps without it.
-		work.holds = l.holds.Load()
-		held := l.holding.Load() || l.answering.Load()
-		buf, closing := l.takeOut((*pooled)[:0])
-		if !closing && !held && l.live.Load() {
-			if s := l.session.Load(); s != nil {
-				buf = s.deliver(l, &work, buf)
-			}
-		}
-		if len(buf) > 0 {
-			l.m.bytesOut.Add(int64(len(buf)))
-			if _, err := l.raw.Write(buf); err != nil {
-				closing = true // the reader will learn it from its own read
-			}
-		}
-		if cap(buf) <= 4*writeBytes {
-			*pooled = buf[:0]
-		}
-		if closing {
-			l.shut()
-			return
-		}
-		if len(buf) == 0 && l.state.CompareAndSwap(writerRunning, writerIdle) {
-			return
-		}
-	}
-}
-
-// takeOut moves the queued packets to buf.
-func (l *Link) takeOut(buf []byte) (_ []byte, closing bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	buf = append(buf, l.out...)
-	if cap(l.out) > 4096 {
-		l.out = nil // an idle connection holds no buffer
-	} else {
-		l.out = l.out[:0]
-	}
-	if l.room != nil {
-		l.room.Broadcast()
-	}
-	return buf, l.closing || l.closed
-}
-
-// shut closes the socket. The writer ends in a state in which Wake starts no other one.
-func (l *Link) shut() {
-	l.mu.Lock()
-	l.closing, l.closed = true, true
-	l.out = nil
-	if l.room != nil {
-		l.room.Broadcast()
-	}
-	l.mu.Unlock()
-	_ = l.raw.Close() // the last use of it; there is nobody to tell
-	l.state.Store(writerAgain)
 }

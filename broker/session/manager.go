@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -59,7 +60,8 @@ type Manager struct {
 	orphans   []orphan
 
 	links   links
-	writers atomic.Int64 // that run; not a WaitGroup, which takes it amiss if its count rises from 0 while somebody waits
+	workers workers
+	writers atomic.Int64 // links that are being written to, and workers; not a WaitGroup, which takes it amiss if its count rises from 0 while somebody waits
 
 	due atomic.Int64 // when expire has something to do, ns since 1970; written with mu held
 
@@ -108,6 +110,7 @@ func NewManager(log *store.Store, hub *feed.Hub, queues *feed.Queues, o Options,
 		logger:   logger.With("component", "session"),
 		sessions: map[string]*Session{},
 		links:    links{all: map[*Link]struct{}{}},
+		workers:  workers{most: runtime.GOMAXPROCS(0)},
 	}
 	m.dedup.init(o.DedupWindow, o.DedupCount, o.DedupTotal)
 	m.hosts.init(m)
