@@ -21,6 +21,7 @@ type Message struct {
 	Flags          record.Flags
 	PacketID       uint16
 	Expiry         uint32 // seconds from now; counts if Flags has FlagExpiry
+	Admitted       bool   // TopicLimit.Admit has counted it
 	Props, Payload []byte
 }
 
@@ -209,6 +210,9 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 	if len(msgs) > 0 {
 		a.time = max(a.time, s.opt.Now().UnixMicro())
 		b.add(msgs, base, a.time, mode.transient, s.keyed)
+		if known := s.limits.table(); known != nil {
+			known.count(msgs, mode.transient)
+		}
 		a.next.Store(base + uint64(len(msgs)))
 		if t, ok := done.(Timed); ok {
 			t.Stored(a.time)

@@ -34,7 +34,7 @@ func (s *Store) checkpointDue() bool {
 	if st := s.state.Stats(); st.PendingBytes+pendingKey*int64(st.Pending) > maxPending {
 		return true
 	}
-	if s.journalBytes() == 0 && len(s.flusher.dirty) == 0 {
+	if s.journalBytes() == 0 && len(s.flusher.dirty) == 0 && len(s.flusher.tallied) == 0 {
 		return false
 	}
 	return time.Since(s.flusher.checkpointed) >= s.opt.CheckpointInterval
@@ -68,7 +68,7 @@ func (s *Store) checkpoint(force bool) error {
 			return err
 		}
 	}
-	if !force && keys == 0 && len(f.dirty) == 0 && f.saved.Next == until.End() && journaled == s.released.Load() {
+	if !force && keys == 0 && len(f.dirty) == 0 && len(f.tallied) == 0 && f.saved.Next == until.End() && journaled == s.released.Load() {
 		f.checkpointed = start
 		return nil
 	}
@@ -79,9 +79,12 @@ func (s *Store) checkpoint(force bool) error {
 		JournalFile: pos.File, JournalGroup: pos.Group,
 		First: s.table.first(until.End()), Next: until.End(), Time: f.time, Saved: s.opt.Now().UnixMicro(),
 	}
-	extra := make([]Mutation, 0, len(f.dirty)+1)
+	extra := make([]Mutation, 0, len(f.dirty)+len(f.tallied)+1)
 	for _, a := range f.dirty {
 		extra = append(extra, s.table.put(a.seg))
+	}
+	for _, l := range f.tallied {
+		extra = append(extra, l.tally())
 	}
 	extra = append(extra, record.Put(record.BucketMeta, nextSegmentKey, segmentKey(f.nextID)))
 	if err := s.state.Save(cp, extra); err != nil {
@@ -96,7 +99,7 @@ func (s *Store) checkpoint(force bool) error {
 	f.checkpointed = start
 	s.count.checkpoints.Add(1)
 	s.count.checkpointLatency.Store(int64(took))
-	s.log.Debug("checkpoint", "offset", cp.Next, "segments", len(extra)-1, "keys", keys, "took", took)
+	s.log.Debug("checkpoint", "offset", cp.Next, "changes", len(extra), "keys", keys, "took", took)
 	return nil
 }
 
@@ -109,6 +112,7 @@ func (s *Store) saved(cp state.Checkpoint, journaled int64) {
 		delete(f.dirty, id)
 	}
 	s.table.mu.Unlock()
+	clear(f.tallied)
 	s.journal.Release(journalPosition(cp))
 	s.released.Store(journaled)
 	s.moveFirst()

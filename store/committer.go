@@ -153,6 +153,9 @@ func (s *Store) publish(b *batch, pos journal.Position) {
 	s.position = pos
 	s.tail.push(g)
 	s.boundary.Unlock()
+	if known := s.limits.table(); known != nil {
+		known.supersede(g) // now that the newer is there
+	}
 
 	c := &s.count
 	c.groups.Add(1)

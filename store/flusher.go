@@ -38,11 +38,12 @@ type flusher struct {
 	nextID uint32 // lowest number never given to a segment
 	time   int64  // of the newest record moved
 
-	dirty    map[uint32]*active  // segment → written or sealed since the last checkpoint
-	dirs     map[uint32]struct{} // clients in whose directory a name is new
-	writers  []*active           // those with an open file
-	round    uint64              // counts batches, to tell which writers are idle
-	retrying bool                // the disk was full last time
+	dirty    map[uint32]*active     // segment → written or sealed since the last checkpoint
+	dirs     map[uint32]struct{}    // clients in whose directory a name is new
+	tallied  map[uint32]*TopicLimit // whose tally has changed since
+	writers  []*active              // those with an open file
+	round    uint64                 // counts batches, to tell which writers are idle
+	retrying bool                   // the disk was full last time
 	plan     plan
 
 	saved        state.Checkpoint // the last one
@@ -112,6 +113,7 @@ func (s *Store) flushRest() error {
 	if err := s.failure(); err != nil {
 		return err
 	}
+	s.state.Apply(s.limits.takeUnsaved()) // nobody appends any more
 	err := s.checkpoint(false)
 	if isFull(err) && !errors.Is(err, errUnsynced) {
 		s.log.Warn("stopped on a full disk; the next start replays the journal", "err", err)
@@ -352,5 +354,10 @@ func (f *flusher) adopt() {
 		}
 	}
 	f.nextID, f.time = p.nextID, p.time
+	for l, t := range p.tallies {
+		l.stored.add(t.Records, t.Bytes)
+		l.newest = t.last
+		f.tallied[l.id] = l
+	}
 	p.clear()
 }

@@ -22,6 +22,7 @@ import (
 // from replayOffline, which keeps one group in memory at a time.
 func openOffline(o Options) (_ *Store, cp state.Checkpoint, err error) {
 	o = o.withDefaults()
+	o.Topic = nil // what is there is looked at, not what may be
 	if o.FS == nil {
 		o.FS = vfs.OS
 	}
@@ -59,6 +60,7 @@ func openOffline(o Options) (_ *Store, cp state.Checkpoint, err error) {
 	s.flusher.init(s, cp)
 	s.clients.init()
 	s.topics.init()
+	s.limits.init(s)
 	if err := errors.Join(s.loadTable(), s.loadTopics()); err != nil {
 		return nil, cp, err
 	}

@@ -68,6 +68,11 @@ type Options struct {
 	// MaxAge returns the age limit of one topic; 0 means RetainAge, negative means for ever. nil means RetainAge for all.
 	MaxAge func(topic string) time.Duration
 
+	// Topic returns how much of a topic is kept, nil if nothing in particular. It is asked once for each topic.
+	Topic func(topic string) *TopicPolicy
+	// ProtectTopic is Protect for one topic, which its policy's limits respect; nil protects nothing from them.
+	ProtectTopic func(topic string) uint64
+
 	// Keys calls yield for each key in a message's properties by which it is to be found (see Lookup), until that returns false.
 	Keys func(props []byte, yield func(kind byte, value []byte) bool)
 

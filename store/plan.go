@@ -19,6 +19,27 @@ type plan struct {
 	nextID  uint32
 	time    int64
 	next    uint64 // offset after the last entry
+	tallies map[*TopicLimit]*tallied
+}
+
+// tallied is what a batch adds to a topic with a policy.
+type tallied struct {
+	Tally
+	last uint64
+}
+
+// tally counts a record.
+func (p *plan) tally(l *TopicLimit, offset, size uint64) {
+	t := p.tallies[l]
+	if t == nil {
+		if p.tallies == nil {
+			p.tallies = make(map[*TopicLimit]*tallied)
+		}
+		t = new(tallied)
+		p.tallies[l] = t
+	}
+	t.add(1, size)
+	t.last = offset
 }
 
 // slot is what a batch adds to one segment.
@@ -49,6 +70,8 @@ func (f *flusher) makePlan(groups []*Group) {
 	p.slots, p.runs, p.entries = p.slots[:0], p.runs[:0], p.entries[:0]
 	p.byKey = make(map[uint32]int)
 	p.nextID, p.time, p.next = f.nextID, f.time, f.s.ledger.Next()
+	p.tallies = nil
+	known := f.s.limits.table()
 	var u *usage
 	client, at := uint32(0), -1 // the slot of the record before, most likely the next one's too
 	for _, g := range groups {
@@ -94,6 +117,9 @@ func (f *flusher) makePlan(groups []*Group) {
 				sl.base, sl.from = offset, e.Time
 			}
 			le.Segment, le.Pos = sl.a.id, uint32(sl.pos+sl.size)
+			if l := known.get(e.Topic); l != nil && l.policy != nil {
+				p.tally(l, offset, uint64(e.size))
+			}
 			sl.records, sl.last, sl.to = sl.records+1, offset, e.Time
 			sl.size += int64(e.size)
 			p.entries = append(p.entries, le)
@@ -173,5 +199,5 @@ func (p *plan) clear() {
 	clear(p.slots)
 	clear(p.runs)
 	clear(p.vectors)
-	p.byKey = nil
+	p.byKey, p.tallies = nil, nil
 }

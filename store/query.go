@@ -67,11 +67,12 @@ func (q *read) readOffsets(c *chunk, offs []uint64) error {
 		if n, err := q.s.ledger.Read(offset, c.entries[i:i+1]); err != nil || n == 0 {
 			return fmt.Errorf("read ledger at offset %d: %w", offset, err)
 		}
+		q.size, q.segment = e.Length, e.Segment
 		if e.Segment == 0 {
 			if e.Bad {
 				q.s.damagedAt(offset, e, errBadEntry)
 			}
-		} else if e.Flags.Has(q.flags) && q.want(offset, e.Topic) {
+		} else if e.Flags.Has(q.flags) && q.wants(offset, e.Topic) {
 			if !q.fits(int(e.Length)) {
 				break
 			}
@@ -116,6 +117,9 @@ func (q *read) wantedIn(base, end uint64) ([]uint64, bool) {
 	total := 0
 	for i := range b.dir {
 		if e := &b.dir[i]; q.topics(e.topic) {
+			if l := q.limits.get(e.topic); l != nil && q.dropped == nil && l.floor.Load() >= base+x.size {
+				continue
+			}
 			if total += int(e.records); total > int(x.size)/sparse {
 				return nil, false
 			}
@@ -171,14 +175,14 @@ func (s *Store) Count(from, to uint64, want func(topic uint32) bool) (t Tally, e
 
 // tally calls fn for every record, or for many of one topic at once: with the offset of the first of them, their number and bytes.
 func (s *Store) tally(from, to uint64, fn func(topic uint32, offset uint64, n, bytes uint64)) error {
-	x := &s.index
+	x, known := &s.index, s.limits.table()
 	for from < to {
 		if from < x.until.Load() {
 			base := from / x.size * x.size
 			if o := x.newest(); o.base == base && base+uint64(len(o.topics)) > from {
 				end := min(to, base+uint64(len(o.topics)))
 				for i := from - base; i < end-base; i++ {
-					if o.topics[i] != 0 {
+					if o.topics[i] != 0 && !known.below(o.topics[i], base+i) {
 						fn(o.topics[i], base+i, 1, uint64(o.sizes[i]))
 					}
 				}
@@ -188,7 +192,9 @@ func (s *Store) tally(from, to uint64, fn func(topic uint32, offset uint64, n, b
 			if from <= max(base, 1) && to >= base+x.size { // there is no offset 0
 				if b := x.block(base / x.size); b != nil {
 					for i := range b.dir {
-						fn(b.dir[i].topic, base, uint64(b.dir[i].records), b.dir[i].bytes)
+						if n, bytes := x.above(known, b, i, base); n > 0 {
+							fn(b.dir[i].topic, base, n, bytes)
+						}
 					}
 					from = base + x.size
 					continue
@@ -214,7 +220,7 @@ func (s *Store) tally(from, to uint64, fn func(topic uint32, offset uint64, n, b
 		default:
 			for i := range g.Entries {
 				e, offset := &g.Entries[i], g.Base+uint64(i)
-				if offset >= from && offset < to && !e.Flags.Has(record.FlagTransient) {
+				if offset >= from && offset < to && !e.Flags.Has(record.FlagTransient) && !known.below(e.Topic, offset) {
 					fn(e.Topic, offset, 1, uint64(e.size))
 				}
 			}
@@ -224,9 +230,31 @@ func (s *Store) tally(from, to uint64, fn func(topic uint32, offset uint64, n, b
 	return nil
 }
 
+// above returns what a topic has in a block above its floor. The bytes are estimated where the floor is within the block.
+func (x *index) above(known limitTable, b *indexBlock, i int, base uint64) (n, bytes uint64) {
+	n, bytes = uint64(b.dir[i].records), b.dir[i].bytes
+	l := known.get(b.dir[i].topic)
+	if l == nil {
+		return n, bytes
+	}
+	switch floor := l.floor.Load(); {
+	case floor <= base:
+	case floor >= base+x.size:
+		return 0, 0
+	default:
+		offs, err := x.postings(b, []int{i}, floor)
+		if err != nil {
+			x.bad(base/x.size, err)
+			return n, bytes
+		}
+		return uint64(len(offs)), bytes * uint64(len(offs)) / max(1, n)
+	}
+	return n, bytes
+}
+
 // tallyLedger is tally for what is on disk and has no index.
 func (s *Store) tallyLedger(from, to uint64, fn func(topic uint32, offset uint64, n, bytes uint64)) error {
-	c := chunks.Get().(*chunk)
+	c, known := chunks.Get().(*chunk), s.limits.table()
 	defer chunks.Put(c)
 	for from < to {
 		n, err := s.ledger.Read(from, c.entries[:min(maxChunk, to-from)])
@@ -237,7 +265,7 @@ func (s *Store) tallyLedger(from, to uint64, fn func(topic uint32, offset uint64
 			return fmt.Errorf("store: ledger ends at offset %d, %d was expected", from, to)
 		}
 		for i := range c.entries[:n] {
-			if e := &c.entries[i]; e.Segment != 0 {
+			if e := &c.entries[i]; e.Segment != 0 && !known.below(e.Topic, from+uint64(i)) {
 				fn(e.Topic, from+uint64(i), 1, uint64(e.Length))
 			}
 		}

@@ -22,6 +22,29 @@ type Limits struct {
 	// is not read from end to end.
 	Topics func(topic uint32) bool
 	Flags  record.Flags // that a record must have
+
+	// Dropped, if not nil, counts records that were wanted and had been dropped by a limit of their topic.
+	Dropped *Gap
+}
+
+// Gap is a stretch of the log of which records are gone.
+type Gap struct {
+	From, To uint64 // offsets of the first, and behind the last; To is 0 if there is none
+	Records  int64
+}
+
+// Add counts a record.
+func (g *Gap) Add(offset uint64) { g.Merge(Gap{offset, offset + 1, 1}) }
+
+// Merge adds another gap.
+func (g *Gap) Merge(more Gap) {
+	switch {
+	case more.To == 0:
+	case g.To == 0:
+		*g = more
+	default:
+		*g = Gap{min(g.From, more.From), max(g.To, more.To), g.Records + more.Records}
+	}
 }
 
 // Reader walks the log for one feed. It is not safe for concurrent use. It holds no memory and no files between reads, so
@@ -43,6 +66,10 @@ type read struct {
 	want      func(offset uint64, topic uint32) bool
 	topics    func(topic uint32) bool
 	flags     record.Flags
+	limits    limitTable // nil: nothing was dropped
+	dropped   *Gap
+	size      uint32 // of the entry that want is asked for, 0 if it has no bytes on disk
+	segment   uint32 // and its segment, 0 while it is in memory
 	scan      uint64 // the index is of no use below
 	direct    bool   // what is read lies far apart: whole blocks would be for one record each
 	satisfied bool   // a limit is reached
@@ -67,21 +94,39 @@ func (r *Reader) Read(dst []Record, from uint64, lim Limits, want func(offset ui
 	s := r.s
 	q := &read{s: s, dst: dst, next: max(from, s.First()), want: want, topics: lim.Topics, flags: lim.Flags, left: Limits{
 		MaxRecords: orUnlimited(lim.MaxRecords), MaxBytes: orUnlimited(lim.MaxBytes), MaxScan: orUnlimited(lim.MaxScan),
-	}}
+	}, limits: s.limits.table(), dropped: lim.Dropped}
+	err = q.run()
+	return q.dst, q.next, err
+}
+
+// run reads until a limit is reached or there is no more.
+func (q *read) run() error {
 	for !q.satisfied {
-		g, caughtUp := s.tail.find(q.next)
+		g, caughtUp := q.s.tail.find(q.next)
 		switch {
 		case caughtUp:
-			return q.dst, q.next, nil
+			return nil
 		case g != nil:
 			q.readTail(g)
 		default:
-			if err := q.readDisk(s.tail.oldest()); err != nil {
-				return q.dst, q.next, err
+			if err := q.readDisk(q.s.tail.oldest()); err != nil {
+				return err
 			}
 		}
 	}
-	return q.dst, q.next, nil
+	return nil
+}
+
+// wants tells whether an entry is to be returned: somebody wants it, and its topic's limits have left it there.
+func (q *read) wants(offset uint64, topic uint32) bool {
+	l := q.limits.get(topic)
+	if l == nil || offset >= l.floor.Load() {
+		return q.want(offset, topic)
+	}
+	if q.dropped != nil && !l.last() && q.want(offset, topic) {
+		q.dropped.Add(offset)
+	}
+	return false
 }
 
 // fits counts an entry that is wanted, or says that it must wait for another Read.
@@ -112,7 +157,8 @@ func (q *read) readTail(g *Group) {
 				break
 			}
 			e := &g.Entries[i]
-			if e.Flags.Has(q.flags) && q.want(offset, e.Topic) {
+			q.size, q.segment = e.stored(), 0
+			if e.Flags.Has(q.flags) && q.wants(offset, e.Topic) {
 				if !q.fits(int(e.size)) {
 					break
 				}
@@ -212,11 +258,12 @@ func (q *read) readDisk(until uint64) error {
 		for i := range c.entries[:n] {
 			e := &c.entries[i]
 			offset := first + uint64(i)
+			q.size, q.segment = e.Length, e.Segment
 			if e.Segment == 0 {
 				if e.Bad {
 					q.s.damagedAt(offset, e, errBadEntry)
 				}
-			} else if e.Flags.Has(q.flags) && q.want(offset, e.Topic) {
+			} else if e.Flags.Has(q.flags) && q.wants(offset, e.Topic) {
 				if !q.fits(int(e.Length)) {
 					break
 				}

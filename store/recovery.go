@@ -124,7 +124,7 @@ func (s *Store) recover() (err error) {
 	if err != nil {
 		return err
 	}
-	s.limits()
+	s.bounds()
 	s.cache.init(o.CacheBytes)
 	s.handles.init(s)
 	s.index.init(s, cmp.Or(o.indexBlock, ledger.FileEntries))
@@ -134,7 +134,11 @@ func (s *Store) recover() (err error) {
 		return err
 	}
 	s.topics.init()
+	s.limits.init(s)
 	if err := s.loadTopics(); err != nil {
+		return err
+	}
+	if err := s.limits.loadTallies(); err != nil {
 		return err
 	}
 	report, used, err := s.replay()
@@ -142,6 +146,9 @@ func (s *Store) recover() (err error) {
 		return err
 	}
 	s.nameLost(used)
+	if err := s.limits.loadFloors(); err != nil {
+		return err
+	}
 	if err := s.clients.load(s); err != nil {
 		return err
 	}
@@ -280,6 +287,7 @@ func (s *Store) nameLost(used numbers) {
 	for id := range used.topics {
 		if id != 0 && s.TopicName(id) == "" {
 			name := fmt.Sprintf("$lost/topic-%d", id)
+			s.limits.add(id, name)
 			s.topics.set(id, name)
 			list = append(list, record.Put(record.BucketTopics, topicKey(id), []byte(name)))
 		}
@@ -303,6 +311,7 @@ func (s *Store) replayMutations(jg journal.Group) error {
 		list = append(list, m)
 		switch {
 		case m.Bucket == record.BucketTopics && m.Value != nil && len(m.Key) == 4:
+			s.limits.add(binary.BigEndian.Uint32(m.Key), string(m.Value))
 			s.topics.set(binary.BigEndian.Uint32(m.Key), string(m.Value))
 		case m.Bucket == record.BucketSegments && m.Value == nil && len(m.Key) == 4:
 			s.table.remove(binary.BigEndian.Uint32(m.Key)) // its file is swept away later
@@ -334,6 +343,7 @@ func parseGroup(jg journal.Group) (*Group, error) {
 func (s *Store) loadTopics() error {
 	return s.state.Range(record.BucketTopics, nil, func(k, v []byte) bool {
 		if len(k) == 4 {
+			s.limits.add(binary.BigEndian.Uint32(k), string(v))
 			s.topics.set(binary.BigEndian.Uint32(k), string(v))
 		}
 		return true
@@ -344,5 +354,6 @@ func (f *flusher) init(s *Store, cp state.Checkpoint) {
 	*f = flusher{
 		s: s, wake: make(chan struct{}, 1), nextID: 1, time: cp.Time, saved: cp,
 		own: make(map[uint32]*active), dirty: make(map[uint32]*active), dirs: make(map[uint32]struct{}),
+		tallied: make(map[uint32]*TopicLimit),
 	}
 }

@@ -63,13 +63,10 @@ func (s *Store) retain(ctx context.Context) error {
 
 // expired returns what may be deleted now; unsaved says that more could be after a checkpoint.
 func (s *Store) expired(now time.Time) (victims []*seg, unsaved bool) {
-	if s.opt.RetainAge == 0 && s.opt.RetainBytes == 0 && s.opt.MaxAge == nil {
+	if s.opt.RetainAge == 0 && s.opt.RetainBytes == 0 && s.opt.MaxAge == nil && s.limits.table() == nil {
 		return nil, false
 	}
-	protect := uint64(math.MaxUint64)
-	if s.opt.Protect != nil {
-		protect = s.opt.Protect()
-	}
+	protects := s.protects()
 	ages := s.ages()
 	all, bytes := s.table.snapshot() // a copy, since MaxAge is not ours: no lock is held while it runs
 	var sealed, open []segState
@@ -77,10 +74,19 @@ func (s *Store) expired(now time.Time) (victims []*seg, unsaved bool) {
 		switch {
 		case !g.meta.Sealed:
 			unsaved = unsaved || s.mustSeal(&g.meta, ages, now)
-			if g.meta.Records > 0 && g.meta.Last < protect {
+			if g.meta.Records > 0 && g.meta.Last < protects(g.meta.Topics) {
 				open = append(open, g)
 			}
-		case g.meta.Last < protect:
+			if s.spent(&g.meta) && g.meta.Bytes > s.opt.SegmentBytes/8 {
+				g.sealSoon.Store(true)
+				unsaved = true
+			}
+		case s.spent(&g.meta):
+			bytes -= g.meta.Bytes
+			if unsaved = unsaved || !g.saved; g.saved {
+				victims = append(victims, g.seg)
+			}
+		case g.meta.Last < protects(g.meta.Topics):
 			sealed = append(sealed, g)
 		}
 	}
@@ -111,6 +117,57 @@ func (s *Store) expired(now time.Time) (victims []*seg, unsaved bool) {
 		}
 	}
 	return victims, unsaved
+}
+
+// spent tells whether nothing in a segment can be read any more: its topics' limits have dropped all of it.
+func (s *Store) spent(m *segment.Meta) bool {
+	known := s.limits.table()
+	for _, topic := range m.Topics {
+		if l := known.get(topic); l == nil || l.floor.Load() <= m.Last {
+			return false
+		}
+	}
+	return m.Records > 0 && len(m.Topics) > 0
+}
+
+// protects returns a function that gives the offset from which on somebody needs what is in a segment with those topics.
+func (s *Store) protects() func(topics []uint32) uint64 {
+	protect := uint64(math.MaxUint64)
+	if s.opt.Protect != nil {
+		protect = s.opt.Protect()
+	}
+	known := s.limits.table()
+	return func(topics []uint32) uint64 {
+		for _, topic := range topics {
+			if l := known.get(topic); l == nil || l.policy == nil || !l.policy.Unprotected {
+				return protect
+			}
+		}
+		return math.MaxUint64
+	}
+}
+
+// giveUp drops what topics with limits have in segments that are to be deleted, so that it is counted, and consumers are told.
+func (s *Store) giveUp(victims []*seg) {
+	known := s.limits.table()
+	for _, g := range victims {
+		s.table.mu.RLock()
+		topics, last := g.meta.Topics, g.meta.Last
+		s.table.mu.RUnlock()
+		if len(topics) == 1 && topics[0] == manyTopics {
+			topics = topics[:0:0]
+			for id := range known {
+				topics = append(topics, uint32(id))
+			}
+		}
+		for _, topic := range topics {
+			if l := known.get(topic); l != nil && l.policy != nil && l.floor.Load() <= last {
+				l.mu.Lock()
+				l.dropBelow(last+1, &s.count.topicRetained, true)
+				l.mu.Unlock()
+			}
+		}
+	}
 }
 
 // ages returns a function that gives the age limit of a segment with those topics, the longest of theirs; 0 is no limit. It
@@ -164,9 +221,10 @@ func (s *Store) mustSeal(m *segment.Meta, ages func(topics []uint32) time.Durati
 
 // remove deletes segments.
 func (s *Store) remove(ctx context.Context, victims []*seg) error {
-	muts := make([]Mutation, len(victims))
-	for i, g := range victims {
-		muts[i] = record.Delete(record.BucketSegments, segmentKey(g.id))
+	s.giveUp(victims)
+	muts := s.limits.takeUnsaved()
+	for _, g := range victims {
+		muts = append(muts, record.Delete(record.BucketSegments, segmentKey(g.id)))
 	}
 	done := make(answered, 1)
 	if err := s.append(nil, muts, appendMode{durable: true, force: true}, done); err != nil {
@@ -181,7 +239,9 @@ func (s *Store) remove(ctx context.Context, victims []*seg) error {
 		return ctx.Err()
 	}
 	var errs []error
+	var records, bytes uint64
 	for _, g := range victims {
+		records, bytes = records+g.meta.Records, bytes+uint64(g.meta.Bytes)
 		s.table.remove(g.id)
 		s.handles.forget(g.id)
 		s.cache.purge(g.id)
@@ -193,6 +253,8 @@ func (s *Store) remove(ctx context.Context, victims []*seg) error {
 		s.count.deletedSegments.Add(1)
 		s.log.Debug("segment deleted", "segment", g.id, "client", g.client, "records", g.meta.Records)
 	}
+	s.log.Info("retention deleted segments", "segments", len(victims), "records", records, "bytes", bytes)
+	s.count.deletedRecords.Add(records)
 	s.moveFirst()
 	s.checkSpace()
 	return errors.Join(errs...)

@@ -24,11 +24,15 @@ type Stats struct {
 	CacheHits, CacheMisses           uint64
 	Segments                         int
 	SegmentBytes, LedgerBytes        int64
-	DeletedSegments                  uint64
+	DeletedSegments, DeletedRecords  uint64 // by retention; records include those that had been dropped or superseded
 	Topics                           int
 	Checkpoints                      uint64
 	CheckpointAge, CheckpointLatency time.Duration // since the last one; how long it took
 	DiskFree                         uint64
+
+	TopicDropped, TopicAged uint64 // messages dropped since their topic had too much, or since they were too old
+	TopicRetained           uint64 // messages of topics with limits that went with a segment that retention deleted
+	TopicRefused            uint64 // messages that were refused since their topic was full
 
 	Damaged uint64 // records or groups that could not be read back
 	Full    bool   // durable appends are refused for want of disk
@@ -78,6 +82,8 @@ func (h *histogram) snapshot() (out Histogram) {
 type counters struct {
 	appends, groups, records, mutations, bytes, syncs atomic.Uint64
 	checkpoints, deletedSegments, damaged, fulls      atomic.Uint64
+	topicDropped, topicAged, topicRetained            atomic.Uint64
+	topicRefused, deletedRecords                      atomic.Uint64
 	syncLatency, commitLatency                        histogram
 	groupSizes                                        [32]atomic.Uint64
 	checkpointLatency, checkpointAt                   atomic.Int64 // ns; wall clock µs
@@ -96,11 +102,13 @@ func (s *Store) Stats() Stats {
 		SyncLatency: c.syncLatency.snapshot(), CommitLatency: c.commitLatency.snapshot(),
 		JournalBytes: s.journalBytes(),
 		TailBytes:    s.tail.bytes.Load(), UnflushedBytes: s.tail.pushed.Load() - s.tail.flushed.Load(),
-		LedgerBytes: s.ledger.Bytes(), DeletedSegments: c.deletedSegments.Load(),
+		LedgerBytes: s.ledger.Bytes(), DeletedSegments: c.deletedSegments.Load(), DeletedRecords: c.deletedRecords.Load(),
 		Topics: int(s.Topics()), Checkpoints: c.checkpoints.Load(),
 		CheckpointLatency: time.Duration(c.checkpointLatency.Load()),
 		DiskFree:          c.diskFree.Load(),
-		Damaged:           c.damaged.Load(), Full: s.full.Load() != 0, Fulls: c.fulls.Load(), Failed: s.failure(),
+		TopicDropped:      c.topicDropped.Load(), TopicAged: c.topicAged.Load(),
+		TopicRetained: c.topicRetained.Load(), TopicRefused: c.topicRefused.Load(),
+		Damaged: c.damaged.Load(), Full: s.full.Load() != 0, Fulls: c.fulls.Load(), Failed: s.failure(),
 	}
 	for i := range c.groupSizes {
 		out.GroupSizes[i] = c.groupSizes[i].Load()

@@ -44,6 +44,7 @@ type Store struct {
 	clients   clients
 	cache     cache
 	index     index
+	limits    limits
 	handles   handles
 	count     counters
 	reported  reported
@@ -106,6 +107,7 @@ func (s *Store) Run(ctx context.Context) error {
 	wg.Go(func() { s.prepareLoop(helpers) })
 	wg.Go(func() { s.retainLoop(helpers) })
 	wg.Go(func() { s.indexLoop(helpers) })
+	wg.Go(func() { s.limitLoop(helpers) })
 	wg.Wait()
 	if err := s.failure(); err != nil {
 		return err
@@ -181,8 +183,8 @@ func (o *Options) path(names ...string) string {
 	return filepath.Join(append([]string{o.Dir}, names...)...)
 }
 
-// limits fills in what depends on the journal.
-func (s *Store) limits() {
+// bounds fills in what depends on the journal.
+func (s *Store) bounds() {
 	s.maxGroup = s.journal.MaxGroup()
 	s.maxJournal = max(2*s.opt.CheckpointBytes, s.opt.CheckpointBytes+int64(s.maxGroup)) + 2*s.opt.JournalFileBytes
 }

@@ -39,6 +39,14 @@ const (
 // Size returns the bytes of the record's encoding.
 func (e *Entry) Size() int { return int(e.size) }
 
+// stored returns the bytes that the record takes on disk.
+func (e *Entry) stored() uint32 {
+	if e.Flags.Has(record.FlagTransient) {
+		return 0
+	}
+	return e.size
+}
+
 // End returns the offset after the last record.
 func (g *Group) End() uint64 { return g.Base + uint64(len(g.Entries)) }
 

@@ -90,7 +90,11 @@ func (s *Store) TopicID(name string) (uint32, error) {
 	}
 	id := uint32(len(*s.topics.names.Load())) + 1
 	// The number is in a group no later than the first record that uses it, so no crash can keep the record and lose the name.
-	if err := s.Append(nil, []Mutation{record.Put(record.BucketTopics, topicKey(id), []byte(name))}, false, nil); err != nil {
+	muts := []Mutation{record.Put(record.BucketTopics, topicKey(id), []byte(name))}
+	if l := s.limits.add(id, name); l != nil { // before anybody finds the number
+		muts = append(muts, l.tally())
+	}
+	if err := s.Append(nil, muts, false, nil); err != nil {
 		return 0, fmt.Errorf("number for a new topic: %w", err)
 	}
 	s.topics.set(id, name)

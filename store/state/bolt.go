@@ -167,6 +167,11 @@ func (d *DB) read(tx *bolt.Tx) error {
 	if v := binary.LittleEndian.Uint16(format); v > version {
 		return fmt.Errorf("state %s: %w: version %d, this build knows %d", d.path, ErrVersion, v, version)
 	}
+	for _, b := range record.Buckets() {
+		if b <= record.BucketUsers && tx.Bucket([]byte(b.String())) == nil { // those were made with the file
+			return &CorruptError{Path: d.path, Err: fmt.Errorf("no bucket %v", b)}
+		}
+	}
 	b := meta.Get(checkpointKey)
 	if b == nil {
 		return nil
