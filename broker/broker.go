@@ -43,7 +43,9 @@ type Broker struct {
 func Open(o Options) (*Broker, error) {
 	o = o.withDefaults()
 	b := &Broker{opt: o, logger: o.Logger}
-	o.Store.Protect = b.protect
+	b.opt.topicPolicies()
+	o = b.opt
+	o.Store.Protect, o.Store.ProtectTopic = b.protect, b.protectTopic
 	o.Store.Keys = admin.Keys
 	var err error
 	var linger int
@@ -67,6 +69,14 @@ func (b *Broker) protect() uint64 {
 		return h.Protect()
 	}
 	return 0 // recovery: keep everything
+}
+
+// protectTopic is the same for one topic.
+func (b *Broker) protectTopic(name string) uint64 {
+	if h := b.hubRef.Load(); h != nil {
+		return h.ProtectTopic(name)
+	}
+	return 0
 }
 
 func (b *Broker) build() error {
@@ -97,7 +107,7 @@ func (b *Broker) build() error {
 		DedupWindow:       max(0, o.DedupWindow),
 		DedupCount:        o.DedupCount,
 		DedupTotal:        o.DedupTotal,
-		Exclude:           o.Exclude,
+		Exclude:           b.opt.excluded,
 		System:            system,
 	}, b.logger)
 	if err != nil {

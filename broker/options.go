@@ -34,6 +34,13 @@ type Queue struct {
 	Policy feed.Policy
 }
 
+// Topic says what is kept of the topics that match a filter.
+type Topic struct {
+	Filter  string
+	NoStore bool              // their messages go to live subscribers only
+	Policy  store.TopicPolicy // its MaxAge is for how long, 0 what Store.MaxAge or RetainAge says, negative for ever
+}
+
 // Options say how a broker behaves. internal/config fills them from config.yaml; every zero is a default.
 type Options struct {
 	Listeners []Listener // none means one on 127.0.0.1:1883
@@ -41,6 +48,7 @@ type Options struct {
 
 	StoreQoS0No bool     // QoS 0 messages go to live subscribers only
 	Exclude     []string // filters of topics whose messages go to live subscribers only
+	Topics      []Topic  // what is kept of which topics; the first that matches counts
 
 	Queues           []Queue
 	NoQueueCreation  bool          // queues are not created by using them

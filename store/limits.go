@@ -74,7 +74,7 @@ type limits struct {
 	s       *Store
 	byTopic atomic.Pointer[limitTable]
 	gen     atomic.Uint64 // of what is protected
-	drops   atomic.Uint64 // counts changes of floors but for superseded messages
+	drops   atomic.Uint64 // counts changes of floors
 	wake    chan struct{}
 
 	mu      sync.Mutex
@@ -139,6 +139,9 @@ func (x *limits) put(id uint32, p *TopicPolicy) *TopicLimit {
 	return t[id]
 }
 
+// HasPolicies tells whether topics may have policies.
+func (s *Store) HasPolicies() bool { return s.opt.Topic != nil }
+
 // Limit returns the limits of a topic, nil if it has none.
 func (s *Store) Limit(topic uint32) *TopicLimit {
 	if l := s.limits.table().get(topic); l != nil && l.policy.bounds() {
@@ -153,7 +156,7 @@ func (s *Store) Dropped(topic uint32, offset uint64) bool {
 	return l != nil && offset < l.floor.Load() && !l.last()
 }
 
-// Drops counts what limits of topics did; it changes when something was dropped.
+// Drops changes when something can no longer be read: it was dropped by a limit of its topic, or superseded.
 func (s *Store) Drops() uint64 { return s.limits.drops.Load() }
 
 // ProtectionChanged tells the store that Options.ProtectTopic may answer with lower offsets than before.
@@ -185,11 +188,16 @@ func (t limitTable) count(msgs []Message, transient bool) {
 
 // supersede makes what is older than a message of the group unreadable in topics of which the last is kept.
 func (t limitTable) supersede(g *Group) {
+	var x *limits
 	for i := range g.Entries {
 		e := &g.Entries[i]
 		if l := t.get(e.Topic); l != nil && l.last() && !e.Flags.Has(record.FlagTransient) {
 			l.raise(g.Base + uint64(i))
+			x = &l.s.limits
 		}
+	}
+	if x != nil {
+		x.drops.Add(1)
 	}
 }
 

@@ -23,6 +23,7 @@ type counted struct {
 	mu       sync.Mutex
 	gen      uint64
 	epoch    uint64
+	drops    uint64 // of the store: what was counted may have been dropped since
 	pos, end uint64 // what lies between was counted
 	sum      store.Tally
 	oldest   uint64 // offset of the first that is wanted at or after pos; 0 if that is not known
@@ -62,6 +63,9 @@ func (f *Feed) Backlog() (Backlog, error) {
 	edges := f.edges(pos)
 	f.mu.Unlock()
 
+	if drops := log.Drops(); c.drops != drops {
+		c.drops, c.end = drops, 0
+	}
 	end := log.Committed()
 	if c.gen != gen || c.wanted == nil {
 		c.wanted = map[uint32]bool{}

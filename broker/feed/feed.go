@@ -243,6 +243,7 @@ func (f *Feed) setFilter(flt Filter) {
 	f.filters[flt.Filter] = &flt
 	f.gen++
 	f.own = nil
+	f.hub.guards.add(f, flt.Filter)
 	if f.indexed {
 		f.hub.index.Add(flt.Filter, f, &flt)
 		f.hub.invalidate(flt.Filter)
@@ -265,6 +266,7 @@ func (f *Feed) Unsubscribe(filter string) bool {
 	}
 	f.haunt(old)
 	delete(f.filters, filter)
+	h.guards.remove(f, filter)
 	f.gen++
 	f.own = nil
 	if f.indexed {

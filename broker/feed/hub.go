@@ -35,6 +35,7 @@ type Hub struct {
 
 	feedsMu sync.Mutex
 	feeds   map[string]*Feed
+	guards  guards
 
 	relay func(rec *store.Record, msg *store.Message)
 	saver saver
@@ -376,6 +377,7 @@ func (h *Hub) Open(id string, o Options, filters ...Filter) (*Feed, error) {
 			return nil, err
 		}
 	}
+	h.guards.open(f)
 	h.feedsMu.Lock()
 	defer h.feedsMu.Unlock()
 	h.feeds[id] = f
@@ -395,6 +397,9 @@ func (f *Feed) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unindex()
+	for name := range f.filters {
+		h.guards.remove(f, name)
+	}
 	f.closed, f.live = true, false
 	f.ended.Store(true)
 	f.epoch++

@@ -32,11 +32,11 @@ type Options struct {
 	MaxQoS            byte
 	Topics            topic.Limits
 	StoreQoS0         bool
-	DedupWindow       time.Duration // how long a publisher's @MessageIds are remembered; 0 turns it off
-	DedupCount        int           // and how many of them
-	DedupTotal        int           // of all publishers
-	Exclude           []string      // filters whose messages go to live subscribers only
-	System            System        // may be nil
+	DedupWindow       time.Duration           // how long a publisher's @MessageIds are remembered; 0 turns it off
+	DedupCount        int                     // and how many of them
+	DedupTotal        int                     // of all publishers
+	Exclude           func(topic string) bool // whose messages go to live subscribers only; nil for none
+	System            System                  // may be nil
 }
 
 // Manager knows every session and every link.
@@ -128,14 +128,7 @@ func NewManager(log *store.Store, hub *feed.Hub, queues *feed.Queues, o Options,
 }
 
 // excluded tells whether a topic's messages are for live subscribers only.
-func (m *Manager) excluded(name string) bool {
-	for _, f := range m.opt.Exclude {
-		if topic.Match(f, name) {
-			return true
-		}
-	}
-	return false
-}
+func (m *Manager) excluded(name string) bool { return m.opt.Exclude != nil && m.opt.Exclude(name) }
 
 // transient tells whether a message is for live subscribers only.
 func (m *Manager) transient(qos byte, excluded bool) bool {

@@ -26,9 +26,10 @@ type topicRef struct {
 	envelope  bool       // the payload begins with properties ($v5/)
 	delayed   bool       // published delay later
 	delay     uint32
-	nack      string // the queue that a message of is refused
-	transient bool   // for live subscribers only (store.exclude)
-	code      byte   // not 0: publishing to it is refused
+	nack      string            // the queue that a message of is refused
+	transient bool              // for live subscribers only (store.exclude)
+	limit     *store.TopicLimit // nil if the topic's policy has none
+	code      byte              // not 0: publishing to it is refused
 	reason    string
 }
 
@@ -95,6 +96,13 @@ func (l *Link) Publish(p *packet.Publish) error {
 	if ref.to != nil && !ref.delayed && !ref.to.Admit(len(msg.Props)+len(msg.Payload)) {
 		l.unplace(&msg)
 		return l.refuseOne(p, &topicRef{code: packet.CodeQuotaExceeded, reason: "the queue is full"})
+	}
+	if ref.limit != nil && !ref.delayed && !msg.Flags.Has(record.FlagTransient) { // what is delayed is let in: it was acknowledged
+		if err := ref.limit.Admit(len(msg.Props) + len(msg.Payload)); err != nil {
+			l.unplace(&msg)
+			return l.refuseOne(p, &topicRef{code: packet.CodeQuotaExceeded, reason: err.Error()})
+		}
+		msg.Admitted = true
 	}
 	if ref.delayed {
 		l.unlocate()
@@ -366,6 +374,7 @@ func (l *Link) lookup(name []byte) (*topicRef, error) {
 	if ref.id, err = l.m.log.TopicID(ref.name); err != nil {
 		return nil, fatal(err)
 	}
+	ref.limit = l.m.log.Limit(ref.id)
 	return ref, nil
 }
 
@@ -383,6 +392,15 @@ func (l *Link) useQueue(ref *topicRef) {
 // fatal is the error that ends a connection whose publish cannot be taken at all.
 func fatal(err error) error {
 	return &packet.Error{Code: codeOf(err), Msg: err.Error()}
+}
+
+// unadmit takes messages that are not stored out of the counts of their topics.
+func (l *Link) unadmit(msgs []store.Message) {
+	for i := range msgs {
+		if m := &msgs[i]; m.Admitted {
+			l.m.log.Limit(m.Topic).Return(len(m.Props) + len(m.Payload))
+		}
+	}
 }
 
 // Flush hands the collected publishes to the store. It blocks only while the store's open group is full.
@@ -410,6 +428,7 @@ func (l *Link) Flush() {
 	}
 	if len(in.msgs) > 0 || len(in.muts) > 0 || done != nil {
 		if err := l.m.retained.append(l.m.log, in.msgs, in.muts, in.retain, in.durable, done); err != nil {
+			l.unadmit(in.msgs)
 			l.refuse(b, pubrels(in.muts), err)
 			done = b
 		} else {

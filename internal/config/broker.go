@@ -41,10 +41,20 @@ func (c *Config) Broker(logger *slog.Logger) broker.Options {
 	for _, l := range c.Listeners {
 		o.Listeners = append(o.Listeners, l.broker())
 	}
+	for _, t := range c.Topics {
+		o.Topics = append(o.Topics, t.broker())
+	}
 	for _, q := range c.Queues {
 		o.Queues = append(o.Queues, q.broker())
 	}
 	return o
+}
+
+func (t *Topic) broker() broker.Topic {
+	return broker.Topic{Filter: t.Filter, NoStore: !t.Store, Policy: store.TopicPolicy{
+		MaxAge: t.MaxAge, MaxBytes: t.MaxBytes, MaxMessages: int64(t.MaxMessages),
+		Reject: t.Overflow == "reject", Unprotected: !t.Protect, Last: t.Keep == "last",
+	}}
 }
 
 func (q *Queue) broker() broker.Queue {

@@ -18,6 +18,7 @@ type Config struct {
 	Log       Log
 	Store     Store
 	Retention Retention
+	Topics    []Topic
 	Session   Session
 	Queue     QueueDefaults
 	Queues    []Queue
@@ -77,6 +78,18 @@ type Retention struct {
 type TopicRetention struct {
 	Filter string
 	Age    time.Duration
+}
+
+// Topic says what is kept of the topics that match Filter.
+type Topic struct {
+	Filter      string
+	Store       bool
+	Keep        string
+	MaxAge      time.Duration
+	MaxBytes    int64
+	MaxMessages int
+	Overflow    string
+	Protect     bool
 }
 
 // Session holds the settings of clients' sessions.

@@ -152,6 +152,13 @@ var keys = []key{
 		"Ages for topics that differ from retention.age; the first filter that matches counts. age: 0 keeps.",
 	},
 	{
+		"topics", "[]",
+		list[Topic]{keys: topicKeys, whole: checkTopic},
+		func(c *Config) any { return &c.Topics },
+		"What is kept of which topics: of each topic that a filter matches, by itself. The first filter that matches\n" +
+			"counts (docs/QUEUES.md). Limits count stored messages only, and do not concern retained ones.",
+	},
+	{
 		"session.max_expiry", "0",
 		span{0, maxExpiry},
 		func(c *Config) any { return &c.Session.MaxExpiry },
@@ -297,6 +304,28 @@ const maxExpiry = (1<<32 - 2) * time.Second
 var topicRetentionKeys = []itemKey[TopicRetention]{
 	{"filter", "", text{want: "a topic filter, as in sensors/+/raw", check: checkFilter}, func(r *TopicRetention) any { return &r.Filter }, "topic filter", nil},
 	{"age", "", span{0, 100 * 365 * day}, func(r *TopicRetention) any { return &r.Age }, "0: kept", nil},
+}
+
+var topicKeys = []itemKey[Topic]{
+	{"filter", "", text{want: "a topic filter, as in sensors/+/raw", check: checkFilter}, func(t *Topic) any { return &t.Filter }, "topic filter", nil},
+	{"store", "true", boolean{}, func(t *Topic) any { return &t.Store }, "false: messages go to live subscribers only, as with store.exclude", nil},
+	{"keep", "all", words{"all", "last"}, func(t *Topic) any { return &t.Keep }, "all, or last: of each topic only the newest message", nil},
+	{"max_age", "0", span{0, 100 * 365 * day}, func(t *Topic) any { return &t.MaxAge }, "older messages are dropped; 0: what retention says", nil},
+	{"max_bytes", "0", size{0, 1 << 50}, func(t *Topic) any { return &t.MaxBytes }, "of a topic's messages, with 44 each for their headers; 0: any number", nil},
+	{"max_messages", "0", number{0, 1 << 50}, func(t *Topic) any { return &t.MaxMessages }, "of a topic; 0: any number", nil},
+	{"overflow", "drop_oldest", words{"drop_oldest", "reject"}, func(t *Topic) any { return &t.Overflow }, "drop_oldest, or reject what would be too much", nil},
+	{"protect", "true", boolean{}, func(t *Topic) any { return &t.Protect }, "false: also what a queue or a persistent session has yet to deliver is dropped", nil},
+}
+
+// checkTopic says what does not go together.
+func checkTopic(t *Topic) []Problem {
+	switch {
+	case t.Keep == "last" && (t.MaxMessages > 0 || t.MaxBytes > 0):
+		return []Problem{{Key: ".keep", Message: "last keeps one message of each topic, so max_messages and max_bytes mean nothing"}}
+	case !t.Store && (t.Keep == "last" || t.MaxMessages > 0 || t.MaxBytes > 0 || t.MaxAge > 0):
+		return []Problem{{Key: ".store", Message: "false stores nothing, so keep, max_age, max_messages and max_bytes mean nothing"}}
+	}
+	return nil
 }
 
 var queueKeys = []itemKey[Queue]{

@@ -32,7 +32,8 @@ func (k itemKey[T]) isDefault(item *T) bool {
 type list[T any] struct {
 	keys    []itemKey[T]
 	atLeast int
-	unique  string // the text key that no two items may share; "" is none
+	unique  string             // the text key that no two items may share; "" is none
+	whole   func(*T) []Problem // checks a whole item, whose keys are fine one by one; nil checks nothing
 }
 
 func (l list[T]) wants() string {
@@ -90,6 +91,9 @@ func (l list[T]) set(dst, raw any) []Problem {
 			continue
 		}
 		found := l.setItem(&out[i], section)
+		if len(found) == 0 && l.whole != nil {
+			found = l.whole(&out[i])
+		}
 		for _, p := range found {
 			p.Key = fmt.Sprintf("[%d]%s", i, p.Key)
 			problems = append(problems, p)

@@ -29,10 +29,9 @@ const (
 	BucketShares        Bucket = 15 // shared subscription group → members
 	BucketExclusive     Bucket = 16 // exclusive filter → holder
 	BucketUsers         Bucket = 17 // user → password hash and rights set through the admin API
+	BucketFloors        Bucket = 18 // topic number → below which offset its messages were dropped, and how many
+	BucketTallies       Bucket = 19 // topic number → what a topic with a policy has in segments
 	BucketHosts         Bucket = 20 // client number, offset → address it published from, from there on
-
-	BucketFloors  Bucket = 18 // topic number → below which offset its messages were dropped, and how many
-	BucketTallies Bucket = 19 // topic number → what a topic with a policy has in segments
 
 	bucketEnd = 21
 )
