@@ -62,7 +62,9 @@ func (s *Session) willOnReturn(taken, over bool) {
 	if s.will == nil {
 		return
 	}
-	if over || taken && s.will.delay == 0 {
+	// Its delay may be over although nobody has looked: this is how a Will without one is found after a crash. [MQTT-3.1.2-8]
+	late := !s.will.due.IsZero() && !time.Now().Before(s.will.due)
+	if over || late || taken && s.will.delay == 0 {
 		s.fireWill()
 		return
 	}

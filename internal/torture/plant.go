@@ -1,0 +1,294 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/edgemq/edgemq/broker/packet"
+)
+
+// Plant is a set of clients that use everything a broker has: publishers of every QoS, of retained and delayed messages and to a queue; sessions,
+// queues and a shared subscription, with clients that acknowledge late, refuse, break off and take over; and Wills.
+type Plant struct {
+	H       *History
+	Retains bool // the broker deletes old messages
+
+	publishers []*publisher
+	members    []*member
+	mortals    []*mortal
+	rng        *rand.Rand
+	seed       uint64
+	logs       int
+}
+
+// publisher publishes to topics of its own.
+type publisher struct {
+	*Client
+	name    string
+	numbers map[string]int
+	marked  bool
+}
+
+// member has subscriptions. Several may share a Reader.
+type member struct {
+	*Client
+	subs    []wish
+	done    int // of them are made
+	fickle  string
+	has     bool    // the fickle one
+	restive float64 // how likely it breaks off
+}
+
+// wish is a subscription: filter is what the reader gets by it, as how a client writes it.
+type wish struct {
+	as, filter string
+	qos        byte
+}
+
+// mortal is a client with a Will.
+type mortal struct {
+	*Client
+	wills int
+}
+
+// QueueName is the queue whose refused messages must come again at once: the broker's settings say so.
+const QueueName = "q"
+
+// NewPlant returns a plant with a history. retains: the broker deletes old messages that nobody is waiting for.
+func NewPlant(seed uint64, retains bool) *Plant {
+	h := NewHistory(
+		Reader{Name: "s1"}, Reader{Name: "s2"}, Reader{Name: "s3"}, Reader{Name: "s4"}, Reader{Name: "q", Kind: Queue}, Reader{Name: "q2", Kind: Queue},
+		Reader{Name: "g", Kind: Group},
+	)
+	p := &Plant{H: h, Retains: retains, rng: rand.New(rand.NewPCG(seed, 3)), seed: seed}
+	for i, v := range []packet.Version{packet.V5, packet.V311, packet.V5} {
+		id := fmt.Sprint("p", i)
+		p.publishers = append(p.publishers, &publisher{Client: NewClient(h, id, v, p.next()), name: id, numbers: map[string]int{}})
+	}
+	for _, m := range []struct {
+		id, reader string
+		v          packet.Version
+		late, no   float64
+		window     uint16
+		restive    float64
+		fickle     string
+		subs       []wish
+	}{
+		{"s1", "s1", packet.V5, 0, 0, 0, 0.01, "", []wish{{"t/#", "t/#", 2}}},
+		{"s2", "s2", packet.V311, 0.3, 0, 0, 0.03, "", []wish{{"t/+/a", "t/+/a", 1}, {"will/#", "will/#", 1}, {"later/#", "later/#", 2}}},
+		{"s3", "s3", packet.V5, 0.5, 0, 5, 0.2, "t/p1/#", []wish{{"t/p0/#", "t/p0/#", 1}}},
+		{"s4", "s4", packet.V311, 0, 0, 0, 0.1, "", []wish{{"t/+/b", "t/+/b", 2}, {"t/p2/#", "t/p2/#", 1}}},
+		{"qa", "q", packet.V5, 0.1, 0.05, 8, 0.05, "", []wish{{"$queue/q", "$queue/q", 1}, {"$queue/q/t/#", "t/#", 1}}},
+		{"qb", "q", packet.V311, 0.3, 0, 0, 0.05, "", []wish{{"$queue/q", "$queue/q", 1}, {"$queue/q/t/#", "t/#", 1}}},
+		{"qc", "q2", packet.V5, 0, 0, 0, 0.05, "", []wish{{"$queue/q2/t/#", "t/#", 2}, {"$queue/q2/later/#", "later/#", 2}}},
+		{"ga", "g", packet.V5, 0.2, 0, 10, 0.05, "", []wish{{"$share/g/t/#", "t/#", 1}}},
+		{"gb", "g", packet.V311, 0.2, 0, 0, 0.05, "", []wish{{"$share/g/t/#", "t/#", 1}}},
+	} {
+		c := NewClient(h, m.id, m.v, p.next())
+		c.Reader, c.Late, c.Refuse, c.Window = m.reader, m.late, m.no, m.window
+		p.members = append(p.members, &member{Client: c, subs: m.subs, fickle: m.fickle, restive: m.restive})
+	}
+	for i, v := range []packet.Version{packet.V5, packet.V311} {
+		c := NewClient(h, fmt.Sprint("w", i), v, p.next())
+		c.Durable = i == 1
+		p.mortals = append(p.mortals, p.mortal(c, 0))
+	}
+	return p
+}
+
+func (p *Plant) next() uint64 { return p.rng.Uint64() }
+
+func (p *Plant) mortal(c *Client, wills int) *mortal {
+	m := &mortal{Client: c, wills: wills}
+	c.NewWill = func() *Message {
+		m.wills++
+		return &Message{Source: c.ID, Topic: "will/" + c.ID, N: m.wills, QoS: byte(1 + m.wills%2), Will: true, Size: 20}
+	}
+	return m
+}
+
+// Clone returns a plant that goes its own way from here. No client may be connected.
+func (p *Plant) Clone(seed uint64) *Plant {
+	q := &Plant{H: p.H.Clone(), Retains: p.Retains, rng: rand.New(rand.NewPCG(seed, 3)), seed: seed, logs: p.logs}
+	for _, x := range p.publishers {
+		n := map[string]int{}
+		for k, v := range x.numbers {
+			n[k] = v
+		}
+		q.publishers = append(q.publishers, &publisher{Client: x.Client.Clone(q.H, q.next()), name: x.name, numbers: n, marked: x.marked})
+	}
+	for _, x := range p.members {
+		y := *x
+		y.Client = x.Client.Clone(q.H, q.next())
+		q.members = append(q.members, &y)
+	}
+	for _, x := range p.mortals {
+		q.mortals = append(q.mortals, q.mortal(x.Client.Clone(q.H, q.next()), x.wills))
+	}
+	return q
+}
+
+func (p *Plant) clients() []*Client {
+	var all []*Client
+	for _, x := range p.publishers {
+		all = append(all, x.Client)
+	}
+	for _, x := range p.members {
+		all = append(all, x.Client)
+	}
+	for _, x := range p.mortals {
+		all = append(all, x.Client)
+	}
+	return all
+}
+
+// Work has everybody at work until ctx ends. The broker may die meanwhile and come back: clients try again.
+func (p *Plant) Work(ctx context.Context, addr string) {
+	for _, c := range p.clients() {
+		c.Addr = addr
+	}
+	var wg sync.WaitGroup
+	each := func(c *Client, busy time.Duration, step func(rng *rand.Rand)) {
+		rng := rand.New(rand.NewPCG(p.next(), 5))
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if !c.Connected() && c.Connect() != nil {
+					pause(ctx, 2*time.Millisecond)
+					continue
+				}
+				step(rng)
+				pause(ctx, time.Duration(rng.Int64N(int64(busy))))
+			}
+		})
+	}
+	for _, x := range p.publishers {
+		each(x.Client, 3*time.Millisecond, x.step)
+	}
+	for _, x := range p.members {
+		each(x.Client, 10*time.Millisecond, x.step)
+	}
+	for _, x := range p.mortals {
+		each(x.Client, 40*time.Millisecond, x.step)
+	}
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			p.saved(ctx)
+			p.look(addr)
+		}
+	})
+	wg.Wait()
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// saved notes that what the broker had taken a while ago is on disk by now, without anybody having waited for it.
+func (p *Plant) saved(ctx context.Context) {
+	of := p.H.Len()
+	for range 12 { // in many steps: on a busy machine one long sleep proves little
+		pause(ctx, 5*time.Millisecond)
+	}
+	for _, x := range p.publishers[:2] {
+		if ctx.Err() != nil || x.Ping() != nil {
+			return
+		}
+	}
+	p.H.Add(Event{Kind: Saved, Of: of})
+}
+
+// step publishes something.
+func (x *publisher) step(rng *rand.Rand) {
+	if x.Pending() > 30 {
+		return
+	}
+	var batch []*Message
+	if !x.marked {
+		x.marked = true
+		batch = append(batch, &Message{Source: x.name, Topic: "ret/" + x.name + "/~", N: 1, QoS: 1, Retain: true})
+	}
+	for range 1 + rng.IntN(6) {
+		batch = append(batch, x.message(rng))
+	}
+	_ = x.Publish(batch...)
+}
+
+func (x *publisher) message(rng *rand.Rand) *Message {
+	m := &Message{Source: x.name, QoS: []byte{0, 1, 1, 1, 2, 2}[rng.IntN(6)], Size: []int{0, 10, 100, 700, 3000}[rng.IntN(5)]}
+	switch k := rng.IntN(20); {
+	case k == 0:
+		m.Topic, m.Retain, m.QoS = "ret/"+x.name+"/a", true, byte(1+rng.IntN(2))
+		m.Empty = rng.IntN(4) == 0
+	case k == 1:
+		m.Topic = "$queue/" + QueueName
+	case k == 2:
+		m.Topic, m.Later, m.QoS = "later/"+x.name, true, byte(1+rng.IntN(2))
+		if rng.IntN(30) == 0 {
+			m.Delay = time.Second
+		}
+	case k < 12:
+		m.Topic = "t/" + x.name + "/a"
+	default:
+		m.Topic = "t/" + x.name + "/b"
+	}
+	x.numbers[m.Topic]++
+	m.N = x.numbers[m.Topic]
+	return m
+}
+
+// subscribe makes the subscriptions that are not made yet.
+func (x *member) subscribe() bool {
+	for x.done < len(x.subs) {
+		s := x.subs[x.done]
+		if x.Subscribe(s.as, s.filter, s.qos) != nil {
+			return false
+		}
+		x.done++
+	}
+	return true
+}
+
+// step does something that subscribers do.
+func (x *member) step(rng *rand.Rand) {
+	if !x.subscribe() {
+		return
+	}
+	switch f := rng.Float64(); {
+	case f < x.restive/3:
+		x.Break()
+	case f < x.restive*2/3:
+		x.Bye()
+	case f < x.restive:
+		_ = x.Connect() // a takeover
+	case f < 0.5:
+		x.Settle()
+		_ = x.Ping()
+	case f > 0.9 && x.fickle != "":
+		if x.has {
+			x.has = x.Unsubscribe(x.fickle) != nil
+		} else {
+			x.has = x.Subscribe(x.fickle, x.fickle, 1) == nil
+		}
+	case f > 0.97:
+		s := x.subs[rng.IntN(len(x.subs))]
+		_ = x.Subscribe(s.as, s.filter, s.qos) // again, which changes nothing
+	}
+}
+
+// step ends the connection, in one way or the other.
+func (x *mortal) step(rng *rand.Rand) {
+	switch rng.IntN(4) {
+	case 0:
+		x.Break()
+	case 1:
+		x.Bye()
+	case 2:
+		_ = x.Connect()
+	}
+}
