@@ -3,11 +3,16 @@
 # make check     test, and what else CI looks at: format, vet, staticcheck
 # make bench     the benchmarks in the packages
 # make contest   N messages (default 1000000), kill -9 of clients and broker, everything read back; SDK and raw sockets
+# make torture   IMAGES power cuts (default 10000), ROUNDS of kill -9 (default 500), judged by a model of what is promised
 # make fuzz      every fuzz target for FUZZTIME (default 60s)
 
 FUZZTIME    ?= 60s
 BENCHTIME   ?= 1s
 N           ?= 1000000
+IMAGES      ?= 10000
+ROUNDS      ?= 500
+DURATION    ?= 0
+SEED        ?= $(shell date +%s)
 # Pinned: a new release of a linter must not turn a green tree red.
 GOFUMPT     ?= go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK ?= go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -16,7 +21,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null)
 commit  := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 ldflags := -s -w -X main.version=$(version) -X main.commit=$(commit)
 
-.PHONY: build test check format lint bench fuzz contest clean
+.PHONY: build test check format lint bench fuzz contest torture clean
 build:
 	go build -trimpath -ldflags '$(ldflags)' -o bin/edgemq ./cmd/edgemq
 
@@ -46,6 +51,10 @@ fuzz:
 	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
 	  done; \
 	done
+
+torture:
+	go test ./internal/torture -v -count=1 -timeout 24h -run '^TestPowerCuts$$' -images $(IMAGES) -duration $(DURATION) -seed $(SEED)
+	go test ./internal/torture -v -count=1 -timeout 24h -run '^TestKills$$' -rounds $(ROUNDS) -duration $(DURATION) -seed $(SEED)
 
 contest: build
 	go build -trimpath -o bin/contest ./examples/contest

@@ -309,9 +309,11 @@ func (r *Raw) Ack(d Delivery) {
 	}
 }
 
-// NextID is a packet id of this client that was not used before.
+// NextID is a packet id that this client has not used for a long time; 0 is none.
 func (r *Raw) NextID() uint16 {
-	r.id++
+	if r.id++; r.id == 0 {
+		r.id = 1
+	}
 	return r.id
 }
 

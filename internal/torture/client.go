@@ -295,7 +295,14 @@ func (c *Client) Subscribe(as, filter string, qos byte) error {
 // Unsubscribe takes a filter back.
 func (c *Client) Unsubscribe(filter string) error {
 	c.h.Add(Event{Kind: Unsubscribing, By: c.ID, Reader: c.Reader, Filter: filter})
-	_, err := c.ask(packet.AppendUnsubscribe(nil, c.Version, &packet.Unsubscribe{PacketID: 1, Filters: []string{filter}}), packet.TypeUnsuback)
+	f, err := c.ask(packet.AppendUnsubscribe(nil, c.Version, &packet.Unsubscribe{PacketID: 1, Filters: []string{filter}}), packet.TypeUnsuback)
+	var a *packet.Suback
+	if err == nil {
+		a, err = packet.ParseUnsuback(c.Version, f)
+	}
+	if err == nil && len(a.Codes) > 0 && a.Codes[0] >= 0x80 {
+		err = fmt.Errorf("UNSUBSCRIBE %s failed: 0x%X", filter, a.Codes[0])
+	}
 	if err == nil {
 		c.h.Add(Event{Kind: Unsubscribed, By: c.ID, Reader: c.Reader, Filter: filter})
 	}

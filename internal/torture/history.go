@@ -231,7 +231,7 @@ func (h *History) About(f Fault) []string {
 		mine := of != nil && of.ID() == f.ID && (reader == "" || reader == f.Reader)
 		stream := reader == f.Reader && of != nil && m != nil && of.stream() == m.stream()
 		subscription := e.Kind >= Subscribing && e.Kind <= Unsubscribed && reader == f.Reader
-		connection := (e.Kind == Gone || e.Kind == Left || e.Kind == Connected || e.Kind == Connecting || e.Kind == Seen) && by[e.By]
+		connection := (e.Kind == Ending || e.Kind == Gone || e.Kind == Left || e.Kind == Connected || e.Kind == Connecting || e.Kind == Seen) && by[e.By]
 		if mine || stream || subscription || connection || e.Kind >= Saved || i == f.At {
 			by[e.By] = true
 			out = append(out, fmt.Sprintf("%d %s qos%d %v of %d %s", i, e, e.QoS, e.Present, e.Of, e.At.Format("05.000000")))
