@@ -14,8 +14,8 @@ import (
 // QueueInfo is how a queue stands.
 type QueueInfo struct {
 	Name       string   `json:"name"`
-	Bindings   []string `json:"bindings"`
-	Consumers  int      `json:"members"`
+	Bindings   []string `json:"bindings"`    // topic filters
+	Consumers  int      `json:"members"`     // attached
 	Messages   int64    `json:"depth"`       // not settled
 	LagBytes   int64    `json:"lag_bytes"`   // and their bytes
 	LagSeconds float64  `json:"lag_seconds"` // age of the oldest

@@ -6,11 +6,11 @@ import (
 )
 
 // LatencyTable says for how long a broker is avoided after it took so long to answer: at Latency[i] or more, for
-// Avoid[i]. Failure is the latency that a failed send counts as.
+// Avoid[i].
 type LatencyTable struct {
-	Latency []time.Duration
-	Avoid   []time.Duration
-	Failure time.Duration
+	Latency []time.Duration // ascending
+	Avoid   []time.Duration // as many
+	Failure time.Duration   // what a failed send counts as
 }
 
 func table(failure int, rows ...[2]int) *LatencyTable {

@@ -155,7 +155,7 @@ func TestPauseAndResume(t *testing.T) {
 	if d, err := q.Poll(ctx); d != nil || err == nil {
 		t.Fatalf("while paused: %v, %v", d, err)
 	}
-	if n := q.Buffered(); n > 65 {
+	if n := q.Buffered(); n > 64 {
 		t.Fatalf("%d messages are buffered, the window is 64", n)
 	}
 	q.Resume()

@@ -10,12 +10,18 @@ import (
 	"time"
 
 	"github.com/edgemq/edgemq/broker"
+	"github.com/edgemq/edgemq/broker/admin"
 	"github.com/edgemq/edgemq/sdk"
 	"github.com/edgemq/edgemq/store"
 )
 
 // exampleBroker starts a broker for an example; programs connect to one that is there.
 func exampleBroker() (addr string, stop func()) {
+	addr, _, stop = exampleBrokerWithAdmin()
+	return addr, stop
+}
+
+func exampleBrokerWithAdmin() (addr, api string, stop func()) {
 	dir, err := os.MkdirTemp("", "edgemq-example")
 	if err != nil {
 		log.Fatal(err)
@@ -23,6 +29,7 @@ func exampleBroker() (addr string, stop func()) {
 	b, err := broker.Open(broker.Options{
 		Store:     store.Options{Dir: dir, JournalFileBytes: 4 << 20},
 		Listeners: []broker.Listener{{Name: "example", Type: "tcp", Address: "127.0.0.1:0"}},
+		Admin:     admin.Options{Listen: "127.0.0.1:0"},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -30,7 +37,7 @@ func exampleBroker() (addr string, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.Run(ctx) }()
-	return b.Addrs()[0], func() {
+	return b.Addrs()[0], b.AdminAddr(), func() {
 		cancel()
 		if err := errors.Join(<-ended, b.Close(), os.RemoveAll(dir)); err != nil {
 			log.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 // Partitions describe a topic that is partitioned (WithPartitions) and the group of consumers that share it.
 type Partitions struct {
-	Topic  string
+	Topic  string // without the partition's number
 	N      int    // partitions: <topic>/0 to <topic>/<n-1>
 	Group  string // each message goes to one member of each group
 	Member string // this member's name in the group; default the client's id

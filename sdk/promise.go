@@ -9,7 +9,7 @@ import (
 
 // Result is what is known of a message that the broker has on disk.
 type Result struct {
-	MessageID string
+	MessageID string    // that it has, whoever made it
 	Broker    string    // the address it was sent to
 	Partition Partition // where the router sent it
 	// Offset is the message's place in that broker's log, where a replay or a seek may begin (FromOffset), and StoreTime when it was stored, by

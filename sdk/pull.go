@@ -64,6 +64,7 @@ type PullConsumer struct {
 	last     *Delivery            // to be acknowledged by the next Poll
 	open     map[uint64]*Delivery // polled and not settled, by offset
 	history  history
+	marks    int        // markers in the buffer
 	withheld []*receipt // acks withheld while the buffer is over its watermark
 }
 
@@ -233,7 +234,7 @@ func claimFilter(what string) string { return "$exclusive/edgemq/claims/" + what
 // down is called when the connection is lost: what was not polled comes again.
 func (p *PullConsumer) down() {
 	p.mu.Lock()
-	p.link, p.withheld = nil, nil
+	p.link, p.withheld, p.marks = nil, nil, 0
 	p.mu.Unlock()
 	p.buffer.Clear()
 	p.buffer.poke()
@@ -242,6 +243,11 @@ func (p *PullConsumer) down() {
 // receive takes what comes, on the reading goroutine.
 func (p *PullConsumer) receive(l *link, d delivery) {
 	marker := strings.HasSuffix(d.topic, wire.CaughtUp) && strings.HasPrefix(d.topic, topic.QueuePrefix)
+	if marker {
+		p.mu.Lock()
+		p.marks++
+		p.mu.Unlock()
+	}
 	_ = p.buffer.Put(item{d, l, marker}) // without a capacity: the broker's window is one
 }
 
@@ -431,6 +437,7 @@ func (p *PullConsumer) take(i item) *Delivery {
 	case i.link != p.link:
 		return nil // it comes again, by the new connection
 	case i.marker:
+		p.marks = max(p.marks-1, 0)
 		if p.markers > 0 {
 			p.markers--
 		}
@@ -484,7 +491,11 @@ func (p *PullConsumer) Resume() {
 }
 
 // Buffered is how many messages wait to be polled.
-func (p *PullConsumer) Buffered() int { return p.buffer.Len() }
+func (p *PullConsumer) Buffered() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return max(p.buffer.Len()-p.marks, 0)
+}
 
 // Close detaches. What was polled last is acknowledged, unless acknowledging is manual; what was not settled is
 // given to the queue's next consumer.

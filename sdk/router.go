@@ -21,6 +21,7 @@ type Partition struct {
 
 // WritableQueue is where a partition's messages are written to: a broker, or memory in tests.
 type WritableQueue interface {
+	// Partition says which one it is.
 	Partition() Partition
 	// Write returns when the message is safe.
 	Write(ctx context.Context, m *EnhancedMessage) (Result, error)
@@ -187,8 +188,8 @@ func (r ring) find(key string) int {
 
 // MemoryQueue is a WritableQueue for tests: it keeps what it is given, or fails.
 type MemoryQueue struct {
-	At  Partition
-	Err error // what Write returns, if not nil
+	At  Partition // what Partition returns
+	Err error     // what Write returns, if not nil
 
 	mu       sync.Mutex
 	messages []*EnhancedMessage
