@@ -107,7 +107,10 @@ func ExamplePullConsumer_Seek() {
 	consumer := attached(client, "jobs")
 	for range 2 { // the second time from the beginning again
 		for m, err := range consumer.Backlog(ctx) {
-			fmt.Print(string(m.Body()), " ", err, " ")
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Print(string(m.Body()), " ")
 		}
 		if err := consumer.Seek(ctx, sdk.FromEarliest()); err != nil {
 			log.Fatal(err)
@@ -115,7 +118,7 @@ func ExamplePullConsumer_Seek() {
 	}
 	lag, err := consumer.Lag(ctx)
 	fmt.Println(lag, err)
-	// Output: a <nil> b <nil> a <nil> b <nil> 2 <nil>
+	// Output: a b a b 2 <nil>
 }
 
 func ExamplePullConsumer_Ack() {

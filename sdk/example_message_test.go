@@ -154,9 +154,12 @@ func ExampleContextWithTraceID() {
 		log.Fatal(err)
 	}
 	for m, err := range consumer.Backlog(ctx) {
-		fmt.Println(m.Header(sdk.HeaderTraceID), err)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(m.Header(sdk.HeaderTraceID))
 	}
-	// Output: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 <nil>
+	// Output: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 }
 
 func ExampleTraceID() {
