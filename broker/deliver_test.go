@@ -155,7 +155,7 @@ func TestMaximumPacketSize(t *testing.T) {
 	if code := c.Publish("$queue/"+strings.Repeat("bad name", 6), "x"); code != packet.CodeTopicInvalid {
 		t.Errorf("PUBACK 0x%X", code)
 	}
-	c.Send(packet.AppendSubscribe(nil, packet.V5, &packet.Subscribe{PacketID: 99, Filters: []packet.Subscription{{Filter: "$bad/" + strings.Repeat("x", 80)}}}))
+	c.Send(packet.AppendSubscribe(nil, packet.V5, &packet.Subscribe{PacketID: 99, Filters: []packet.Subscription{{Filter: "$edgemq/" + strings.Repeat("x", 80)}}}))
 	frame := c.Expect(packet.TypeSuback)
 	if a, err := packet.ParseSuback(packet.V5, frame); err != nil || a.Codes[0] != packet.CodeFilterInvalid || len(frame) > 100 {
 		t.Errorf("SUBACK of %d bytes: %+v, %v", len(frame), a, err)

@@ -119,6 +119,44 @@ func TestRetainedAndFilters(t *testing.T) {
 	}
 }
 
+// Topics that begin with $ are topics like any, live, retained and in replays, but that no leading wildcard matches them. [MQTT-4.7.2-1]
+func TestDollarTopics(t *testing.T) {
+	versions(t, func(t *testing.T, v packet.Version) {
+		b := testbroker.Run(t, testbroker.Options{})
+		subs := map[string]*testbroker.Raw{}
+		for _, filter := range []string{"#", "+/b", "+/#", "$share/g/#", "$aws/#", "$aws/b", "$aws/+", "$share/g/$aws/#", "$s/earliest/$aws/#", "$SYSTEM/#"} {
+			subs[filter] = testbroker.ConnectRaw(t, b.Addr, v, clean("sub "+filter))
+			subs[filter].Subscribe(filter, 1)
+		}
+		pub := testbroker.ConnectRaw(t, b.Addr, v, clean("pub"))
+		retain(pub, v, "$aws/b", "kept", 0)
+		retain(pub, v, "$SYSTEM/b", "kept", 0)
+		retain(pub, v, "end/b", "end", 0)
+		for filter, sub := range subs {
+			want := []string{"$aws/b"}
+			switch {
+			case strings.HasPrefix(filter, "$SYSTEM"):
+				want = []string{"$SYSTEM/b"}
+			case !strings.Contains(filter, "$aws"):
+				want = []string{"end/b"}
+			}
+			var got []string
+			for range want {
+				got = append(got, sub.Delivery().Topic)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", filter, got, want)
+			}
+			nothing(t, sub)
+		}
+		for filter, want := range map[string]string{"#": "end/b", "+/b": "end/b", "$aws/#": "$aws/b", "$SYSTEM/+": "$SYSTEM/b"} {
+			if got := kept(t, b.Addr, filter); len(got) != 1 || !strings.HasPrefix(got[0], want+"=") {
+				t.Errorf("retained for %s: %q, want %s", filter, got, want)
+			}
+		}
+	})
+}
+
 // Retain Handling says when retained messages are sent, Retain As Published whether the flag stays, and the Subscription Identifier
 // comes with them. [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT-3.3.1-13] [MQTT-3.3.4-3]
 func TestRetainOptions(t *testing.T) {

@@ -3,7 +3,6 @@ package sdk
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/edgemq/edgemq/broker/topic"
@@ -148,7 +147,7 @@ func (t target) wire() (string, error) {
 	}
 	if n, err := topic.ParseName([]byte(t.name), topic.Limits{}); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrDestination, err)
-	} else if n.Kind != topic.Plain || strings.HasPrefix(t.name, "$") {
+	} else if n.Kind != topic.Plain || topic.Own(t.name) {
 		return "", fmt.Errorf("%w: topic %q (for queues there is NewQueueMessage)", ErrDestination, t.name)
 	}
 	return t.name, nil

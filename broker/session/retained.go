@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -330,7 +329,7 @@ func (r *retainedSource) ready() bool {
 	if r.m.hub.Reached(r.from, w) {
 		r.built = true
 		r.names = r.m.retained.match(r.filter, r.sub.After)
-		if r.m.opt.System != nil && strings.HasPrefix(r.filter, systemPrefix) { // nobody can publish there
+		if r.m.opt.System != nil && topic.System(r.filter) { // nobody can publish there
 			r.names = slices.DeleteFunc(r.m.opt.System.Match(r.filter), func(name string) bool { return name <= r.sub.After })
 		}
 	}
@@ -339,7 +338,7 @@ func (r *retainedSource) ready() bool {
 
 // item reads one message; false if it is gone or expired.
 func (r *retainedSource) item(name string, now int64) (feed.Item, bool) {
-	if r.m.opt.System != nil && strings.HasPrefix(name, systemPrefix) {
+	if r.m.opt.System != nil && topic.System(name) {
 		return r.systemItem(name, now)
 	}
 	v, ok, err := r.m.log.Get(record.BucketRetained, []byte(name))
@@ -429,8 +428,6 @@ type System interface {
 	Match(filter string) []string // the topics that a filter matches, sorted
 	Value(topic string) (string, bool)
 }
-
-const systemPrefix = "$SYS"
 
 // systemItem makes a retained message of a statistic.
 func (r *retainedSource) systemItem(name string, now int64) (feed.Item, bool) {

@@ -66,15 +66,35 @@ const (
 	maxQueueName = 128
 
 	queueNames   = "queue names are 1 to 128 of A-Z a-z 0-9 _ . -"
-	filtersMay   = "filters that start with $ are $share/<group>/<filter>, $queue/<name>[/<filter>], $s/<start>/<filter>, $exclusive/<filter>, $SYS/…, any of them or an ordinary filter after $v5/, and $edgemq/receipts"
-	namesMay     = "names that start with $ are $queue/<name>, $queue/<name>/$nack, $delayed/<seconds>/<topic>, and any of them or an ordinary topic after $v5/"
+	filtersMay   = "filters of the broker's own are $share/<group>/<filter>, $queue/<name>[/<filter>], $s/<start>/<filter>, $exclusive/<filter>, $SYS/…, any of them or an ordinary filter after $v5/, and $edgemq/receipts"
+	namesMay     = "names of the broker's own are $queue/<name>, $queue/<name>/$nack, $delayed/<seconds>/<topic>, and any of them or an ordinary topic after $v5/"
 	innerFilters = "it takes an ordinary filter or one under $SYS/"
 )
+
+// Own tells whether a name or filter begins with a level that is the broker's own. All others that begin with $ are topics
+// like any, but that no leading wildcard matches them. [MQTT-4.7.2-1]
+func Own[S string | []byte](s S) bool {
+	if len(s) == 0 || s[0] != '$' {
+		return false
+	}
+	n := 1
+	for n < len(s) && s[n] != '/' {
+		n++
+	}
+	switch string(s[1:n]) {
+	case "SYS", "share", "queue", "s", "delayed", "exclusive", "v5", "edgemq":
+		return true
+	}
+	return false
+}
+
+// System tells whether a name or filter is one of the broker's statistics.
+func System(s string) bool { return s == "$SYS" || strings.HasPrefix(s, "$SYS/") }
 
 // ParseFilter takes a SUBSCRIBE's (or UNSUBSCRIBE's) topic filter apart and validates it. Errors are *Error with 0x8F.
 func ParseFilter(s string, l Limits) (Filter, error) {
 	f := Filter{Filter: s}
-	if s == "" || s[0] != '$' {
+	if !Own(s) {
 		if err := ValidFilter(s, l); err != nil {
 			return Filter{}, err
 		}
@@ -111,7 +131,7 @@ func ParseFilter(s string, l Limits) (Filter, error) {
 		}
 	case strings.HasPrefix(s, exclusivePrefix):
 		f.Kind, f.Filter = Exclusive, s[len(exclusivePrefix):]
-	case s == "" || s[0] != '$' || s == "$SYS" || strings.HasPrefix(s, "$SYS/"):
+	case !Own(s), System(s):
 	case strings.HasPrefix(s, delayedPrefix):
 		return Filter{}, badFilter("$delayed/ is for publishing; subscribe to the topic itself")
 	default:
@@ -129,7 +149,10 @@ func (f *Filter) validInner(l Limits) error {
 		if f.Filter == "" {
 			return badFilter("no topic filter after the %s prefix", f.Kind)
 		}
-		if f.Filter[0] == '$' && f.Filter != "$SYS" && !strings.HasPrefix(f.Filter, "$SYS/") {
+		if f.Kind == QueueBind && (f.Filter == wire.Nack[1:] || f.Filter == wire.CaughtUp[1:] || f.Filter == wire.Gap[1:]) {
+			return badFilter("%q is not to be subscribed to; it comes to those attached to the queue, or goes to it", clip(f.Filter))
+		}
+		if Own(f.Filter) && !System(f.Filter) {
 			return badFilter("%q after the %s prefix: %s", clip(f.Filter), f.Kind, innerFilters)
 		}
 	}
@@ -148,7 +171,7 @@ func ParseName(topic []byte, l Limits) (Name, error) {
 		return Name{}, err
 	}
 	n := Name{Topic: topic}
-	if topic[0] != '$' {
+	if !Own(topic) {
 		return n, nil
 	}
 	if rest, ok := bytes.CutPrefix(topic, []byte(v5Prefix)); ok {
@@ -164,7 +187,7 @@ func ParseName(topic []byte, l Limits) (Name, error) {
 	if len(n.Topic) == 0 {
 		return Name{}, badName("no topic after the prefix of %q", clip(string(topic)))
 	}
-	if n.Topic[0] != '$' {
+	if !Own(n.Topic) {
 		return n, nil
 	}
 	rest, ok := bytes.CutPrefix(n.Topic, []byte(QueuePrefix))

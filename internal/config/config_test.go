@@ -251,7 +251,7 @@ func TestRefused(t *testing.T) {
 		{"a queue's name", "queues: [{name: a b}]\n", nil, nil, `my.yaml:1: queues[0].name: "a b" is not possible: that is not a queue name; it must be 1 to 128 of A-Z a-z 0-9 _ . -`},
 		{"a queue's topics", "queues:\n- name: a\n  topics:\n  - x/#\n  - a/#/b\n", nil, nil, `my.yaml:5: queues[0].topics[1]: "a/#/b" is not possible: # must be a level of its own and the last one`},
 		{"a filter", "store: {exclude: [a+]}\n", nil, nil, `my.yaml:1: store.exclude[0]: "a+" is not possible: + must be a level of its own`},
-		{"a special filter", "store: {exclude: [$queue/a]}\n", nil, nil, `my.yaml:1: store.exclude[0]: "$queue/a" is not possible: names that begin with $ are not topics`},
+		{"a special filter", "store: {exclude: [$queue/a]}\n", nil, nil, `my.yaml:1: store.exclude[0]: "$queue/a" is not possible: names that begin with $queue, $share, $s, $delayed, $exclusive, $v5, $edgemq or $SYS are not stored topics`},
 		{"from everywhere", "listeners:\n- name: a\n  address: :1883\n", nil, nil, "my.yaml:3: listeners[0].address: :1883 can be reached from other machines, and anybody there could connect without a password: set auth.anonymous to true if that is meant, or listen on 127.0.0.1"},
 		{"nobody", "auth: {anonymous: false}\n", nil, nil, "my.yaml:1: auth.anonymous: false means that nobody could connect, since this version knows no passwords yet: set it to loopback or true"},
 		{"packets larger than a group", "limits: {max_packet: 100MiB}\n", nil, nil, "my.yaml:1: limits.max_packet: 100MiB is more than half of store.journal_file (64MiB)"},

@@ -350,8 +350,8 @@ func checkQueueName(s string) error {
 
 // checkFilter accepts an MQTT topic filter that names stored topics: no $share, $queue or other special name.
 func checkFilter(s string) error {
-	if strings.HasPrefix(s, "$") {
-		return errors.New("names that begin with $ are not topics")
+	if topic.Own(s) {
+		return errors.New("names that begin with $queue, $share, $s, $delayed, $exclusive, $v5, $edgemq or $SYS are not stored topics")
 	}
 	if err := topic.ValidFilter(s, topic.Limits{}); err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "topic: "))
