@@ -13,6 +13,7 @@ import (
 	mqtt "github.com/mochi-mqtt/server/v2"
 
 	"github.com/edgemq/edgemq/broker/admin"
+	"github.com/edgemq/edgemq/broker/auth"
 	"github.com/edgemq/edgemq/broker/conn"
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
@@ -30,6 +31,7 @@ type Broker struct {
 	store     *store.Store
 	hub       *feed.Hub
 	queues    *feed.Queues
+	auth      *auth.Authority
 	sessions  *session.Manager
 	server    *mqtt.Server
 	listeners []*listener
@@ -43,11 +45,14 @@ type Broker struct {
 func Open(o Options) (*Broker, error) {
 	o = o.withDefaults()
 	b := &Broker{opt: o, logger: o.Logger}
+	var err error
+	if b.auth, err = auth.New(o.Auth); err != nil {
+		return nil, err
+	}
 	b.opt.topicPolicies()
 	o = b.opt
 	o.Store.Protect, o.Store.ProtectTopic = b.protect, b.protectTopic
 	o.Store.Keys = admin.Keys
-	var err error
 	var linger int
 	o.Store.MaxFiles, b.room, linger = descriptors(openFiles())
 	transport.LimitLinger(linger)
@@ -109,6 +114,7 @@ func (b *Broker) build() error {
 		DedupTotal:        o.DedupTotal,
 		Exclude:           b.opt.excluded,
 		System:            system,
+		Auth:              b.auth,
 	}, b.logger)
 	if err != nil {
 		return err
@@ -152,7 +158,8 @@ func (b *Broker) listen() error {
 		}
 	}
 	co := conn.Options{
-		MaxKeepAlive: o.MaxKeepAlive,
+		MaxKeepAlive:     o.MaxKeepAlive,
+		CertificateNames: o.CertificateNames,
 		Connack: packet.Connack{
 			ReceiveMaximum:    uint16(min(o.ReceiveMaximum, 65535)),
 			MaximumQoS:        maxQoS,
@@ -165,6 +172,7 @@ func (b *Broker) listen() error {
 		def(&lo.MaxPacket, o.MaxPacket)
 		def(&lo.ConnectTimeout, o.ConnectTimeout)
 		co := co
+		co.NoAnonymous = lo.NoAnonymous
 		co.MaxPacket, co.Connack.MaximumPacketSize = lo.MaxPacket, uint32(lo.MaxPacket)
 		l := &listener{opt: lo, conn: co, m: b.sessions, total: &total, limit: int64(lower(o.MaxConnections, b.room)), logger: b.logger.With("component", "listener")}
 		if err := b.server.AddListener(l); err != nil {
@@ -172,6 +180,18 @@ func (b *Broker) listen() error {
 		}
 		b.listeners = append(b.listeners, l)
 	}
+	return nil
+}
+
+// ReloadAuth reads users and rules again and holds every connection to them. If they cannot be read, or something is wrong in them,
+// everything stays as it is.
+func (b *Broker) ReloadAuth() error {
+	if err := b.auth.Reload(); err != nil {
+		return err
+	}
+	b.sessions.Recheck()
+	users, rules := b.auth.Counts()
+	b.logger.Info("users and rules loaded again", "users", users, "rules", rules)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edgemq/edgemq/broker/admin"
+	"github.com/edgemq/edgemq/broker/auth"
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/transport"
 	"github.com/edgemq/edgemq/store"
@@ -20,6 +21,8 @@ type Listener struct {
 	MaxConnections int           // 0 means no limit
 	MaxPacket      int           // bytes; 0 means Options.MaxPacket
 	ConnectTimeout time.Duration // from accept to CONNECT, with the handshakes of TLS and WebSocket; 0 means Options.ConnectTimeout
+
+	NoAnonymous bool // clients need a user's name and password, or a certificate with Options.CertificateNames
 
 	TLS     transport.TLSOptions // "tls" and "wss"
 	Path    string               // "ws" and "wss"; "" means /mqtt
@@ -45,6 +48,9 @@ type Topic struct {
 type Options struct {
 	Listeners []Listener // none means one on 127.0.0.1:1883
 	Store     store.Options
+
+	Auth             auth.Options
+	CertificateNames bool // the name in a client's certificate is its user's
 
 	StoreQoS0No bool     // QoS 0 messages go to live subscribers only
 	Exclude     []string // filters of topics whose messages go to live subscribers only

@@ -21,8 +21,7 @@ func connOf(cl *mqtt.Client) *conn.Conn {
 	return c
 }
 
-// Auth lets clients in. There are no users yet: whoever reaches the listener is welcome, which is why the listener is on
-// the loopback interface unless the configuration says otherwise.
+// Auth lets clients in. What they may do once they are is the session's business: messages do not pass through mochi.
 type Auth struct{ mqtt.HookBase }
 
 // ID implements mqtt.Hook.
@@ -32,7 +31,10 @@ func (*Auth) ID() string { return "edgemq-auth" }
 func (*Auth) Provides(b byte) bool { return b == mqtt.OnConnectAuthenticate || b == mqtt.OnACLCheck }
 
 // OnConnectAuthenticate implements mqtt.Hook.
-func (*Auth) OnConnectAuthenticate(*mqtt.Client, packets.Packet) bool { return true }
+func (*Auth) OnConnectAuthenticate(cl *mqtt.Client, _ packets.Packet) bool {
+	c := connOf(cl)
+	return c != nil && c.Authenticate()
+}
 
 // OnACLCheck implements mqtt.Hook.
 func (*Auth) OnACLCheck(*mqtt.Client, string, bool) bool { return true }

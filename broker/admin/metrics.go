@@ -115,6 +115,8 @@ func (s *Server) clientMetrics(e *exposition) {
 	e.counter("edgemq_messages_sent_bytes_total", "Payload and properties of the messages sent.", float64(st.PayloadOut))
 	e.counter("edgemq_network_received_bytes_total", "Bytes read from connections.", float64(st.BytesIn))
 	e.counter("edgemq_network_sent_bytes_total", "Bytes written to connections.", float64(st.BytesOut))
+	e.counter("edgemq_logins_refused_total", "Connections that were refused for want of a user's name and password.", float64(st.LoginsRefused))
+	e.counter("edgemq_denied_total", "Publishes, subscriptions and Wills that rules do not allow.", float64(st.Denied))
 	e.counter("edgemq_messages_refused_total", "Publishes that were refused.", float64(st.Refused))
 	e.counter("edgemq_messages_duplicate_total", "Publishes whose @MessageId was there already: acknowledged, not stored again.", float64(st.Duplicates))
 	e.counter("edgemq_messages_too_large_total", "Messages not sent since they exceed the client's maximum packet size.", float64(st.TooLarge))

@@ -45,7 +45,7 @@ func describe(i *session.Info) (Session, error) {
 		return Session{}, err
 	}
 	out := Session{
-		Client: i.ID, Connected: i.Connected, Remote: i.Remote, Durable: i.Durable, Will: i.Will, InFlight: i.InFlight,
+		Client: i.ID, Connected: i.Connected, Remote: i.Remote, User: i.User, Durable: i.Durable, Will: i.Will, InFlight: i.InFlight,
 		Receiving: i.Receiving, Depth: b.Messages, LagBytes: b.Bytes, Filters: len(i.Subscriptions),
 	}
 	out.Since, _ = since(i.Since)

@@ -125,6 +125,7 @@ type Session struct {
 	Client        string         `json:"client"`
 	Connected     bool           `json:"connected"`
 	Remote        string         `json:"remote,omitempty"`
+	User          string         `json:"user,omitempty"`
 	Protocol      string         `json:"protocol,omitempty"`
 	Since         *time.Time     `json:"since,omitempty"` // of the connection, or of being offline
 	Durable       bool           `json:"durable"`

@@ -90,6 +90,9 @@ func (a *Authority) Rules() *Rules {
 	return a.now.Load().rules
 }
 
+// HasUsers tells whether there is a users file.
+func (a *Authority) HasUsers() bool { return a != nil && a.opt.Users != "" }
+
 // Counts tells how many users and rules there are.
 func (a *Authority) Counts() (users, rules int) {
 	t := a.now.Load()

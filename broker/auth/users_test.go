@@ -13,7 +13,10 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	cost = bcrypt.MinCost
+	goleak.VerifyTestMain(m)
+}
 
 // quick is a users file whose hashes cost little.
 func quick(t *testing.T, userAndPassword ...string) string {

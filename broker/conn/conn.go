@@ -23,6 +23,9 @@ import (
 type Options struct {
 	MaxPacket    int    // bytes; announced, and bounds every frame before anything is allocated
 	MaxKeepAlive uint16 // seconds; 0 leaves the choice to the client
+	NoAnonymous  bool   // clients need a user's name and password
+	// CertificateNames makes the name in a client's certificate its user's.
+	CertificateNames bool
 	// Connack fills in what is announced to an MQTT 5 client besides what the connection itself knows.
 	Connack packet.Connack
 }
@@ -50,7 +53,8 @@ type Conn struct {
 	assigned  bool // the client id is ours
 	keepAlive uint16
 	attached  bool
-	present   bool // the session was there
+	refusal   error // why the client is not let in
+	present   bool  // the session was there
 }
 
 // New returns the Conn of a connection that has just been accepted, whose CONNECT must have come by the given time.
@@ -234,12 +238,6 @@ func (c *Conn) connect(f []byte) error {
 		c.refuse(p, err)
 		return err
 	}
-	if p.Will != nil {
-		if err := c.m.CheckWill(p.Will); err != nil {
-			c.refuse(p, err)
-			return err
-		}
-	}
 	if len(p.ClientID) > maxClientID {
 		err := &packet.Error{Code: packet.CodeClientIDInvalid, Rule: "MQTT-3.1.3-8", Msg: "client id is longer than 4096 bytes"}
 		c.refuse(p, err)
@@ -303,10 +301,24 @@ func (c *Conn) fail(err error) {
 	}
 }
 
+// Authenticate tells whether the client of the CONNECT is let in; the hook for it asks.
+func (c *Conn) Authenticate() bool {
+	d := session.Door{NoAnonymous: c.opt.NoAnonymous}
+	if c.opt.CertificateNames {
+		if s, ok := c.raw.(interface{ PeerName() string }); ok {
+			d.Certificate = s.PeerName()
+		}
+	}
+	c.refusal = c.link.Login(d)
+	return c.refusal == nil
+}
+
 // Attach gives the connection its session; the hook for it calls it once the client is authenticated.
 func (c *Conn) Attach() error {
 	present, err := c.m.Attach(c.link)
-	c.present, c.attached = present, err == nil
+	if c.present, c.attached = present, err == nil; err != nil {
+		c.refusal = err
+	}
 	return err
 }
 
@@ -350,6 +362,10 @@ func (c *Conn) connack(p []byte) {
 	}
 	v := c.link.Version
 	if code := p[3]; code != 0 || !c.attached {
+		if _, ok := errors.AsType[*packet.Error](c.refusal); ok {
+			c.refuse(c.link.Connect, c.refusal)
+			return
+		}
 		if code == 0 {
 			code = packet.CodeServerUnavailable
 		}

@@ -27,3 +27,11 @@ var codes = func() (t [256]mask) {
 }()
 
 func codeAllowed(c byte, where mask) bool { return codes[c]&where != 0 }
+
+// CodeFor returns a reason code for an answer of the given type: the one that is given, or 0x80 if that may not stand there.
+func CodeFor(t Type, code byte) byte {
+	if codeAllowed(code, in(t)) {
+		return code
+	}
+	return CodeUnspecified
+}

@@ -21,6 +21,7 @@ type Info struct {
 	ID            string
 	Connected     bool
 	Remote        string         // if Connected
+	User          string         // likewise; "" for none
 	Version       packet.Version // likewise
 	Since         time.Time      // of the connection, or of being offline; zero if that is not known
 	Durable       bool
@@ -81,7 +82,7 @@ func (s *Session) info() Info {
 		ID: s.id, Durable: s.durable, Expiry: s.expiry, Will: s.will != nil, Since: s.offline, InFlight: s.flights.n, own: s.own,
 	}
 	if s.link != nil {
-		i.Connected, i.Remote, i.Version, i.Since = true, s.link.Remote, s.link.Version, s.link.since
+		i.Connected, i.Remote, i.User, i.Version, i.Since = true, s.link.Remote, s.link.user, s.link.Version, s.link.since
 	}
 	for _, sub := range s.subs {
 		i.Subscriptions = append(i.Subscriptions, Subscription{sub.Filter, sub.QoS, sub.ID})

@@ -26,6 +26,8 @@ type Link struct {
 	Remote  string
 	since   time.Time
 
+	owner // set by the reader before Attach
+
 	session    atomic.Pointer[Session]
 	draining   atomic.Bool   // nothing more is read
 	live       atomic.Bool   // CONNACK is on its way: deliveries may follow

@@ -166,6 +166,10 @@ func (s *Session) sendAgain(l *Link, k flightKey, to resend) (size int, ok bool)
 		return 0, false
 	}
 	r := &recs[0]
+	if name := s.m.log.TopicName(r.Topic); !l.access.Subscribe(name) {
+		s.m.logger.Warn("a message that was being sent is not allowed any more", "client", s.id, "topic", name)
+		return 0, false
+	}
 	o := packet.Outgoing{Dup: true, QoS: 1, PacketID: to.id, Topic: s.m.log.TopicName(r.Topic), Props: r.Props, Payload: r.Payload}
 	if to.stage == sentQoS2 {
 		o.QoS = 2

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edgemq/edgemq/broker/auth"
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/broker/topic"
@@ -37,6 +38,7 @@ type Options struct {
 	DedupTotal        int                     // of all publishers
 	Exclude           func(topic string) bool // whose messages go to live subscribers only; nil for none
 	System            System                  // may be nil
+	Auth              *auth.Authority         // may be nil
 }
 
 // Manager knows every session and every link.
@@ -68,6 +70,7 @@ type Manager struct {
 	messagesIn, messagesOut                              [3]atomic.Int64 // by QoS
 	payloadIn, payloadOut, bytesIn, bytesOut             atomic.Int64
 	refused, tooLarge, lost, duplicates, connects, peers atomic.Int64 // peers is the most connections there were at once
+	loginsRefused, denied                                atomic.Int64
 }
 
 // links is the set of open links.
@@ -161,6 +164,9 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 	expiry := m.expiryOf(c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if !l.welcome() {
+		return false, &packet.Error{Code: packet.CodeNotAuthorized, Msg: "the user or its password has changed"}
+	}
 	s := m.sessions[c.ClientID]
 	if s != nil {
 		s.mu.Lock()
@@ -191,7 +197,7 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 		muts = append(muts, s.mutation())
 	}
 	if c.Will != nil {
-		s.will = newWill(c.Will, l.host())
+		s.will = newWill(c.Will, l.user, l.host())
 		muts = append(muts, s.will.mutation(s.id))
 	}
 	if len(muts) > 0 {
@@ -215,6 +221,7 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 			return false, fmt.Errorf("save session: %w", err)
 		}
 	}
+	s.endDenied(l.allowed())
 	l.resumes = len(s.resend.byKey) > 0
 	s.resumeLoose(l)
 	s.resumeReleased(l)
@@ -492,6 +499,8 @@ type Stats struct {
 	PayloadIn, PayloadOut                       int64    // their bytes, properties included
 	BytesIn, BytesOut                           int64    // on the wire
 	Refused, TooLarge, LostWithQoS0, Duplicates int64
+	LoginsRefused                               int64
+	Denied                                      int64 // publishes (which count as refused), subscriptions and Wills, by rules
 }
 
 // Stats returns the counters.
@@ -505,6 +514,7 @@ func (m *Manager) Stats() Stats {
 	out := Stats{
 		Sessions: n, Connections: c, MaxConnections: m.peers.Load(), Connects: m.connects.Load(),
 		PayloadIn: m.payloadIn.Load(), PayloadOut: m.payloadOut.Load(), BytesIn: m.bytesIn.Load(), BytesOut: m.bytesOut.Load(),
+		LoginsRefused: m.loginsRefused.Load(), Denied: m.denied.Load(),
 		Refused: m.refused.Load(), TooLarge: m.tooLarge.Load(), LostWithQoS0: m.lost.Load(), Duplicates: m.duplicates.Load(),
 	}
 	for qos := range out.MessagesIn {

@@ -77,5 +77,5 @@ func (s *Session) nack(queue string, p *packet.Publish) error {
 		fl.m.source.(*feed.Member).Refuse(fl.seq, r.reason, r.delay)
 		return nil
 	}
-	return &packet.Error{Code: packet.CodePacketIDNotFound, Msg: fmt.Sprintf("queue %q: no such delivery is waiting for an acknowledgement", queue)}
+	return &packet.Error{Code: packet.CodeImplementation, Msg: fmt.Sprintf("queue %q: no such delivery is waiting for an acknowledgement", queue)}
 }

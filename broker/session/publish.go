@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ const (
 
 // topicRef is what a link knows of a topic it publishes to.
 type topicRef struct {
+	wire      string // as the client wrote it
 	name      string
 	id        uint32
 	queue     bool
@@ -31,6 +33,7 @@ type topicRef struct {
 	limit     *store.TopicLimit // nil if the topic's policy has none
 	code      byte              // not 0: publishing to it is refused
 	reason    string
+	denied    bool // by a rule
 }
 
 // ingest collects the publishes of one read for one append.
@@ -53,6 +56,11 @@ var ingests = sync.Pool{New: func() any { return &ingest{} }}
 func (l *Link) Publish(p *packet.Publish) error {
 	if p.QoS > l.m.opt.MaxQoS {
 		return &packet.Error{Code: packet.CodeQoSNotSupported, Rule: "MQTT-3.2.2-11", Msg: "QoS is above the maximum"}
+	}
+	if l.m.opt.Auth.Rules() != l.rules {
+		if err := l.relook(); err != nil {
+			return err
+		}
 	}
 	ref, err := l.resolve(p)
 	if err != nil {
@@ -263,20 +271,23 @@ func (l *Link) Release(a *packet.Ack) {
 
 // refuseOne answers a publish that must not be stored, in its turn.
 func (l *Link) refuseOne(p *packet.Publish, ref *topicRef) error {
+	if l.m.refused.Add(1); ref.denied {
+		l.m.denied.Add(1)
+	}
 	switch {
+	case p.QoS == 0 && ref.denied && l.Version == packet.V5: // whoever publishes where it may not is to know
+		return &packet.Error{Code: ref.code, Msg: ref.reason}
 	case p.QoS == 0:
-		l.m.refused.Add(1) // there is no answer to QoS 0
-		return nil
+		return nil // there is no answer to QoS 0
 	case l.Version < packet.V5:
 		return &packet.Error{Code: ref.code, Msg: ref.reason} // 3.1.1 has no refusal but the end of the connection
 	}
-	l.m.refused.Add(1)
 	b, t := l.in.batch, packet.TypePuback
 	if p.QoS == 2 {
 		t = packet.TypePubrec
 		b.ends++ // there will be no PUBREL
 	}
-	b.acks = packet.AppendAck(b.acks, l.Version, t, p.PacketID, ref.code, l.Reason(ref.reason, 0))
+	b.acks = packet.AppendAck(b.acks, l.Version, t, p.PacketID, packet.CodeFor(t, ref.code), l.Reason(ref.reason, 0))
 	return nil
 }
 
@@ -319,7 +330,7 @@ func (l *Link) resolve(p *packet.Publish) (*topicRef, error) {
 		if l.topics == nil || len(l.topics) >= maxRefs {
 			l.topics = map[string]*topicRef{}
 		}
-		l.topics[string(p.Topic)] = ref
+		l.topics[ref.wire] = ref
 	}
 	if p.Alias != 0 { // [MQTT-3.3.2-12]
 		for int(p.Alias) >= len(l.aliases) {
@@ -354,12 +365,19 @@ func (l *Link) lookup(name []byte) (*topicRef, error) {
 		}
 		l.client = id
 	}
+	wire := string(name)
 	n, err := topic.ParseName(name, l.m.opt.Topics)
 	if err != nil {
-		return &topicRef{code: codeOf(err), reason: err.Error()}, nil
+		return &topicRef{wire: wire, code: codeOf(err), reason: err.Error()}, nil
+	}
+	if !mayPublish(l.access, &n) {
+		return &topicRef{wire: wire, denied: true, code: packet.CodeNotAuthorized, reason: fmt.Sprintf("not allowed to publish to %q", name)}, nil
 	}
 	ref := &topicRef{
-		name: string(n.Topic), queue: n.Queue != nil, envelope: n.V5, delayed: n.Kind == topic.Delayed, delay: n.Delay,
+		wire: wire, name: string(n.Topic), queue: n.Queue != nil, envelope: n.V5, delayed: n.Kind == topic.Delayed, delay: n.Delay,
+	}
+	if len(n.Topic) == len(name) {
+		ref.name = wire
 	}
 	ref.transient = l.m.excluded(ref.name)
 	if n.Kind == topic.QueueNack {

@@ -267,13 +267,13 @@ func (s *Session) Unsubscribe(l *Link, filters []string) (codes []byte, reason s
 			l.receipts = false
 			continue
 		}
-		codes[i] = s.unsubscribe(filter, c)
+		codes[i] = packet.CodeFor(packet.TypeUnsuback, s.unsubscribe(filter, l.allowed(), c))
 	}
 	s.commit(c)
 	s.mu.Unlock()
 	if err := c.wait.wait(); err != nil {
 		for i := range codes {
-			codes[i] = codeOf(err)
+			codes[i] = packet.CodeFor(packet.TypeUnsuback, codeOf(err))
 		}
 		return codes, err.Error()
 	}

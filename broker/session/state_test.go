@@ -81,10 +81,26 @@ func TestNewerValues(t *testing.T) {
 	_, _, err1 := parseSession([]byte{99, 0, 0})
 	_, err2 := parseSubscription("f", []byte{99, 0, 0, 0})
 	_, err3 := parseRetained([]byte{99})
-	for _, err := range []error{err1, err2, err3, s.loadInflight("a", []byte{99}), s.loadInflight("r\x00\x01", []byte{99}), s.loadInflight("s\x00\x01", []byte{99})} {
+	_, err4 := parseWill([]byte{99})
+	for _, err := range []error{err1, err2, err3, err4, s.loadInflight("a", []byte{99}), s.loadInflight("r\x00\x01", []byte{99}), s.loadInflight("s\x00\x01", []byte{99})} {
 		if !errors.Is(err, store.ErrVersion) {
 			t.Errorf("got %v", err)
 		}
+	}
+}
+
+func TestWillValue(t *testing.T) {
+	w := &will{user: "ann", topic: "t", flags: record.Flags(0).WithQoS(2), expiry: 7, delay: 8, props: []byte("props"), body: []byte("body"), due: time.UnixMilli(9)}
+	mut := w.mutation("c")
+	if got, err := parseWill(mut.Value); err != nil || !reflect.DeepEqual(got, w) {
+		t.Errorf("%+v came back as %+v, %v", w, got, err)
+	}
+	// Version 1 had no user between the properties and the payload.
+	old := bytes.Replace(mut.Value, []byte("\x03ann"), nil, 1)
+	old[0] = 1
+	w.user = ""
+	if got, err := parseWill(old); err != nil || !reflect.DeepEqual(got, w) {
+		t.Errorf("version 1 came back as %+v, %v", got, err)
 	}
 }
 

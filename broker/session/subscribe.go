@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/edgemq/edgemq/broker/auth"
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/broker/topic"
@@ -53,6 +54,10 @@ func streamOffset(p *packet.Subscribe) (*topic.Start, error) {
 func (s *Session) subscribe(sub subscription, start *topic.Start, c *change) (code byte, note string, err error) {
 	flt, err := topic.ParseFilter(sub.Filter, s.m.opt.Topics)
 	if err != nil {
+		return 0, "", err
+	}
+	if err := maySubscribe(s.link.allowed(), &flt); err != nil {
+		s.m.denied.Add(1)
 		return 0, "", err
 	}
 	if flt.Kind == topic.Share && sub.NoLocal { // as $v5/$share/…, which the codec lets pass
@@ -169,13 +174,17 @@ func (s *Session) enroll(f *feed.Feed, sub subscription, flt topic.Filter, stamp
 	s.join(f, &sub, flt, stamps)
 }
 
-// unsubscribe carries out one filter of an UNSUBSCRIBE; mu is held.
-func (s *Session) unsubscribe(filter string, c *change) byte {
+// unsubscribe carries out one filter of an UNSUBSCRIBE for somebody who may do what access says; mu is held.
+func (s *Session) unsubscribe(filter string, access *auth.Access, c *change) byte {
 	flt, err := topic.ParseFilter(filter, s.m.opt.Topics)
 	if err != nil {
 		return codeOf(err)
 	}
-	if flt.Kind == topic.QueueBind {
+	if flt.Kind == topic.QueueBind { // which concerns others than the client
+		if err := maySubscribe(access, &flt); err != nil {
+			s.m.denied.Add(1)
+			return codeOf(err)
+		}
 		f, err := s.m.queues.Find(flt.Queue)
 		if err != nil {
 			return packet.CodeNoSubscription

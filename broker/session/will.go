@@ -14,6 +14,7 @@ import (
 // will is what is published for a client whose connection ends without a goodbye. It is in the state from the CONNECT on, so
 // that it is published even if the broker ends first.
 type will struct {
+	user   string // whose it is: it must be allowed to publish it when it is published
 	topic  string
 	flags  record.Flags
 	expiry uint32
@@ -23,9 +24,9 @@ type will struct {
 	due    time.Time // zero while connected
 }
 
-// newWill returns the Will of a CONNECT that came from an address.
-func newWill(w *packet.Will, addr string) *will {
-	x := &will{topic: w.Topic, expiry: w.Expiry, delay: w.Delay, props: w.Props, body: w.Payload}
+// newWill returns the Will of a CONNECT of a user that came from an address.
+func newWill(w *packet.Will, user, addr string) *will {
+	x := &will{user: user, topic: w.Topic, expiry: w.Expiry, delay: w.Delay, props: w.Props, body: w.Payload}
 	x.flags = x.flags.WithQoS(w.QoS)
 	if w.Retain {
 		x.flags |= record.FlagRetain
@@ -40,21 +41,6 @@ func newWill(w *packet.Will, addr string) *will {
 		x.props = withHost(x.props, addr)
 	}
 	return x
-}
-
-// CheckWill returns an error if a Will could not be published.
-func (m *Manager) CheckWill(w *packet.Will) error {
-	n, err := topic.ParseName([]byte(w.Topic), m.opt.Topics)
-	if err == nil && (n.V5 || n.Kind != topic.Plain && n.Kind != topic.Queue) {
-		err = &topic.Error{Code: packet.CodeTopicInvalid, Msg: "a Will to this kind of topic is not supported"}
-	}
-	if err == nil && n.Kind == topic.Queue {
-		_, err = m.queues.Use(string(n.Queue))
-	}
-	if err != nil {
-		return &packet.Error{Code: packet.CodeTopicInvalid, Msg: "Will: " + err.Error()}
-	}
-	return nil
 }
 
 // willOnReturn deals with the Will of an earlier connection when its client comes back; over: its session ends with that. mu is held.
@@ -115,6 +101,14 @@ func (s *Session) fireWill() {
 
 // publishWill publishes a Will; last: the client has left no other since, so there is none in the state any more.
 func (m *Manager) publishWill(client string, durable bool, w *will, last bool) error {
+	if !m.opt.Auth.Rules().For(w.user, client).Publish(w.topic) { // the rules have changed since the CONNECT
+		m.denied.Add(1)
+		m.logger.Warn("a Will may not be published any more and is void", "client", client, "topic", w.topic)
+		if !last {
+			return nil
+		}
+		return m.log.Append(nil, []store.Mutation{record.Delete(record.BucketWills, []byte(client))}, true, nil)
+	}
 	id, err := m.log.ClientID(client, durable)
 	if err != nil {
 		return err
@@ -140,9 +134,10 @@ func (m *Manager) publishWill(client string, durable bool, w *will, last bool) e
 	return m.retained.append(m.log, []store.Message{msg}, muts, rs, true, nil)
 }
 
-const willVersion = 1
+// willVersion 1 had no user.
+const willVersion = 2
 
-// mutation saves the Will: version u8, flags u16, expiry u32, delay u32, due i64 (ms since 1970, 0 while connected), topic and props, each
+// mutation saves the Will: version u8, flags u16, expiry u32, delay u32, due i64 (ms since 1970, 0 while connected), topic, props and user, each
 // after its length as uvarint, payload.
 func (w *will) mutation(client string) store.Mutation {
 	b := []byte{willVersion}
@@ -158,11 +153,17 @@ func (w *will) mutation(client string) store.Mutation {
 	b = append(b, w.topic...)
 	b = binary.AppendUvarint(b, uint64(len(w.props)))
 	b = append(b, w.props...)
+	b = binary.AppendUvarint(b, uint64(len(w.user)))
+	b = append(b, w.user...)
 	return record.Put(record.BucketWills, []byte(client), append(b, w.body...))
 }
 
 func parseWill(b []byte) (*will, error) {
-	b, err := checkVersion(b, willVersion)
+	version := byte(1)
+	if len(b) > 0 && b[0] == willVersion {
+		version = willVersion
+	}
+	b, err := checkVersion(b, version)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +179,11 @@ func parseWill(b []byte) (*will, error) {
 		w.due = time.UnixMilli(ms)
 	}
 	b = b[18:]
-	for _, to := range []func([]byte){func(p []byte) { w.topic = string(p) }, func(p []byte) { w.props = p }} {
+	parts := []func([]byte){func(p []byte) { w.topic = string(p) }, func(p []byte) { w.props = p }, func(p []byte) { w.user = string(p) }}
+	if version == 1 {
+		parts = parts[:2]
+	}
+	for _, to := range parts {
 		n, k := binary.Uvarint(b)
 		if k <= 0 || n > uint64(len(b)-k) {
 			return nil, errDamaged

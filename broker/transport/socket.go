@@ -39,7 +39,11 @@ func (s *socket) limitWrites(t time.Time) error {
 type stream struct {
 	net.Conn
 	socket *socket
+	peer   string
 }
+
+// PeerName returns the common name in the client's certificate, which has been verified; "" if there is none.
+func (s *stream) PeerName() string { return s.peer }
 
 func (s *stream) SetDeadline(t time.Time) error {
 	if err := s.SetReadDeadline(t); err != nil {

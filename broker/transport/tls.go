@@ -174,7 +174,7 @@ func (c *certificates) forClient(hello *tls.ClientHelloInfo) (*tls.Config, error
 	return now.plain, nil
 }
 
-func (c *certificates) handshake(raw net.Conn) (net.Conn, error) {
+func (c *certificates) handshake(raw net.Conn) (*tls.Conn, error) {
 	conn := tls.Server(raw, c.base)
 	if err := conn.Handshake(); err != nil {
 		return nil, err

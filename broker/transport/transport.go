@@ -123,6 +123,9 @@ func (l *Listener) handshake(out *stream, by time.Time) error {
 		if err != nil {
 			return fmt.Errorf("TLS handshake: %w", err)
 		}
+		if chains := conn.ConnectionState().VerifiedChains; len(chains) > 0 {
+			out.peer = chains[0][0].Subject.CommonName
+		}
 		out.Conn = conn
 	}
 	if l.opt.web() {

@@ -70,7 +70,11 @@ func configCheckCommand() *cobra.Command {
 				}
 				f.file = args[0]
 			}
-			if _, err := f.load(); err != nil {
+			c, err := f.load()
+			if err == nil {
+				err = c.CheckFiles()
+			}
+			if err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "ok")

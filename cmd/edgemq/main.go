@@ -129,6 +129,6 @@ Exit codes: 0 done, 1 failed, 2 wrong flags or settings, 3 no connection, 4 refu
 		SilenceUsage:  true,
 	}
 	root.AddCommand(serveCommand(), pubCommand(), subCommand(), statusCommand(), queueCommand(), topicCommand(), messageCommand(), sessionCommand(),
-		configCommand(), storeCommand(), benchCommand(), versionCommand())
+		configCommand(), passwdCommand(), storeCommand(), benchCommand(), versionCommand())
 	return root
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 
@@ -71,18 +72,43 @@ func newLogger(w io.Writer, c config.Log) *slog.Logger {
 
 func serve(ctx context.Context, c *config.Config, logger *slog.Logger) error {
 	logger.Info("starting", "version", versionLine(), "data", c.Data, "sync", c.Store.Sync)
+	if err := c.CheckFiles(); err != nil {
+		return &exitError{exitUsage, err}
+	}
 	o := c.Broker(logger)
 	o.Admin.Version = versionLine()
 	b, err := broker.Open(o)
 	if err != nil {
 		return explainStart(err, c)
 	}
+	stopReload := reloadOnHangup(b, logger)
 	err = b.Run(ctx)
+	stopReload()
 	err = errors.Join(err, b.Close())
 	if err == nil {
 		logger.Info("stopped")
 	}
 	return err
+}
+
+// reloadOnHangup has users and rules read again at SIGHUP.
+func reloadOnHangup(b *broker.Broker, logger *slog.Logger) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range hangups {
+			if err := b.ReloadAuth(); err != nil {
+				logger.Error("users and rules cannot be used, going on with the old ones", "err", err)
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		<-done
+	}
 }
 
 // explainStart adds what a user can do about it.

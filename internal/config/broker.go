@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edgemq/edgemq/broker"
+	"github.com/edgemq/edgemq/broker/auth"
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/topic"
 	"github.com/edgemq/edgemq/store"
@@ -15,6 +16,8 @@ import (
 func (c *Config) Broker(logger *slog.Logger) broker.Options {
 	o := broker.Options{
 		Store:             c.store(logger),
+		Auth:              auth.Options{Users: c.Auth.UsersFile, Rules: c.Auth.ACLFile},
+		CertificateNames:  c.Auth.TLSIdentity == IdentityCN,
 		StoreQoS0No:       !c.Store.QoS0,
 		Exclude:           c.Store.Exclude,
 		NoQueueCreation:   !c.Queue.AutoCreate,
@@ -39,7 +42,9 @@ func (c *Config) Broker(logger *slog.Logger) broker.Options {
 		Logger:            logger,
 	}
 	for _, l := range c.Listeners {
-		o.Listeners = append(o.Listeners, l.broker())
+		bl := l.broker()
+		bl.NoAnonymous = !c.Auth.anonymous(&l)
+		o.Listeners = append(o.Listeners, bl)
 	}
 	for _, t := range c.Topics {
 		o.Topics = append(o.Topics, t.broker())

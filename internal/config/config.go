@@ -33,13 +33,17 @@ type Sys struct {
 	Interval time.Duration
 }
 
-// Auth says who may connect.
+// Auth says who may connect and do what.
 type Auth struct {
-	Anonymous string // AnonymousLoopback, AnonymousTrue or AnonymousFalse
+	Anonymous   string // AnonymousAuto, AnonymousLoopback, AnonymousTrue or AnonymousFalse
+	UsersFile   string
+	ACLFile     string
+	TLSIdentity string // IdentityNone or IdentityCN
 }
 
 // The values of Auth.Anonymous.
 const (
+	AnonymousAuto     = "auto"
 	AnonymousLoopback = "loopback"
 	AnonymousTrue     = "true"
 	AnonymousFalse    = "false"

@@ -30,7 +30,7 @@ var keys = []key{
 		"listeners", "[{name: tcp, type: tcp, address: '127.0.0.1:1883'}]",
 		list[Listener]{keys: listenerKeys, atLeast: 1, unique: "name"},
 		func(c *Config) any { return &c.Listeners },
-		"Where clients connect. An address other machines can reach needs auth.anonymous: true, or certificates of clients.",
+		"Where clients connect. An address other machines can reach needs users, certificates of clients, or auth.anonymous: true.",
 	},
 	{
 		"data", "./data",
@@ -39,11 +39,30 @@ var keys = []key{
 		"The data directory. It is created if it does not exist; one broker at a time may use it.",
 	},
 	{
-		"auth.anonymous", "loopback",
-		words{AnonymousLoopback, AnonymousTrue, AnonymousFalse},
+		"auth.anonymous", "auto",
+		words{AnonymousAuto, AnonymousLoopback, AnonymousTrue, AnonymousFalse},
 		func(c *Config) any { return &c.Auth.Anonymous },
-		"Who may connect without a password. loopback: anybody, and every listener must be on a loopback\n" +
-			"address. true: anybody, from anywhere the listeners can be reached. false: nobody.",
+		"Who may connect without a user's name. loopback: anybody on a listener that only this machine can reach, and\n" +
+			"whoever a listener demands a certificate of. true: anybody. false: nobody. auto: nobody once there are users\n" +
+			"(users_file, or tls_identity: cn), else as loopback.",
+	},
+	{
+		"auth.users_file", "''",
+		anyText,
+		func(c *Config) any { return &c.Auth.UsersFile },
+		"Users and their passwords; edgemq passwd writes it. Read again at SIGHUP (docs/OPERATIONS.md).",
+	},
+	{
+		"auth.acl_file", "''",
+		anyText,
+		func(c *Config) any { return &c.Auth.ACLFile },
+		"Rules about who may publish and subscribe to what; without it, everybody to everything. Read again at SIGHUP.",
+	},
+	{
+		"auth.tls_identity", "none",
+		words{IdentityNone, IdentityCN},
+		func(c *Config) any { return &c.Auth.TLSIdentity },
+		"cn: the common name in a client's certificate is its user's name, and no password is needed. none: it means nothing.",
 	},
 	{
 		"log.level", "info",

@@ -107,9 +107,13 @@ func (l *loader) listeners(c *Config) {
 		if slices.Contains(secure, listener.Type) && (listener.Cert == "" || listener.Key == "") {
 			problem("", "a listener of type "+listener.Type+" needs cert and key")
 		}
-		if c.Auth.Anonymous == AnonymousLoopback && !listener.local() && !listener.certified() {
+		switch named := c.Auth.UsersFile != "" || c.Auth.TLSIdentity == IdentityCN && listener.ClientCA != ""; {
+		case named || c.Auth.anonymous(listener) || c.Auth.Anonymous == AnonymousFalse && !c.Auth.users():
+		case c.Auth.Anonymous == AnonymousFalse || c.Auth.Anonymous == AnonymousAuto && c.Auth.users():
+			problem("", "nobody could connect, as no name is enough: set auth.users_file (edgemq passwd FILE USER writes it), or auth.anonymous to loopback or true")
+		default:
 			problem(".address", fmt.Sprintf("%s can be reached from other machines, and anybody there could connect without a password: "+
-				"set auth.anonymous to true if that is meant, or listen on 127.0.0.1", listener.Address))
+				"set auth.users_file (edgemq passwd FILE USER writes it), or auth.anonymous to true if that is meant, or listen on 127.0.0.1", listener.Address))
 		}
 		l.maxPacket("listeners", at+".max_packet", listener.MaxPacket, c)
 	}

@@ -187,10 +187,13 @@ func (l *loader) problem(key, path, message string) {
 
 // cross checks what more than one key says.
 func (l *loader) cross(c *Config) {
-	if c.Auth.Anonymous == AnonymousFalse {
-		l.problem("auth.anonymous", "auth.anonymous", "false means that nobody could connect, since this version knows no passwords yet: set it to loopback or true")
+	if c.Auth.Anonymous == AnonymousFalse && !c.Auth.users() {
+		l.problem("auth.anonymous", "auth.anonymous", "false means that nobody could connect, since there are no users: set auth.users_file (edgemq passwd FILE USER writes it), or this to auto or true")
 	}
 	l.listeners(c)
+	if c.Auth.TLSIdentity == IdentityCN && !slices.ContainsFunc(c.Listeners, func(l Listener) bool { return l.ClientCA != "" }) {
+		l.problem("auth.tls_identity", "auth.tls_identity", "cn needs a listener of type tls or wss with client_ca, which asks clients for certificates")
+	}
 	l.adminToken(c)
 	l.maxPacket("limits.max_packet", "limits.max_packet", c.Limits.MaxPacket, c)
 }
