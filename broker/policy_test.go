@@ -53,6 +53,15 @@ func TestTopicPolicies(t *testing.T) {
 	if err != nil || totals[live].Records != 0 {
 		t.Errorf("%d messages of a topic that is not stored, %v", totals[live].Records, err)
 	}
+	for filter, told := range map[string]bool{"$s/offset:1/drop/#": true, "$s/1h/drop/+": true, "$s/1h/full/open": false, "$s/earliest/drop/a": false, "$s/offset:1/last/#": false} {
+		r := testbroker.ConnectRaw(t, b.Addr, packet.V5, &packet.Connect{ClientID: "r", Clean: true})
+		r.Send(packet.AppendSubscribe(nil, packet.V5, &packet.Subscribe{PacketID: 7, Filters: []packet.Subscription{{Filter: filter}}}))
+		ack, err := packet.ParseSuback(packet.V5, r.Expect(packet.TypeSuback))
+		if err != nil || ack.Codes[0] != 0 || (ack.ReasonString != "") != told {
+			t.Errorf("%s: SUBACK %+v, %v", filter, ack, err)
+		}
+		r.Close()
+	}
 	for i := range uint16(4) {
 		c.SendPublish(1, 100+i, "full/a", fmt.Sprint(i))
 		code := c.ExpectAck(packet.TypePuback, 100+i)

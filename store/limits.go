@@ -156,6 +156,16 @@ func (s *Store) Dropped(topic uint32, offset uint64) bool {
 	return l != nil && offset < l.floor.Load() && !l.last()
 }
 
+// DroppedSince tells whether a message at or after an offset was dropped by a limit of a topic that is wanted.
+func (s *Store) DroppedSince(offset uint64, want func(topic uint32) bool) bool {
+	for id, l := range s.limits.table() {
+		if l != nil && !l.last() && l.floor.Load() > offset && want(uint32(id)) {
+			return true
+		}
+	}
+	return false
+}
+
 // Drops changes when something can no longer be read: it was dropped by a limit of its topic, or superseded.
 func (s *Store) Drops() uint64 { return s.limits.drops.Load() }
 

@@ -23,8 +23,10 @@ type Limits struct {
 	Topics func(topic uint32) bool
 	Flags  record.Flags // that a record must have
 
-	// Dropped, if not nil, counts records that were wanted and had been dropped by a limit of their topic.
-	Dropped *Gap
+	// Dropped, if not nil, counts records that were wanted and are gone: dropped by a limit of their topic, deleted, damaged. Those that
+	// were superseded in a topic that keeps its last are not among them, nor those below First.
+	Dropped     *Gap
+	DroppedFrom uint64 // only those from this offset on
 }
 
 // Gap is a stretch of the log of which records are gone.
@@ -58,21 +60,22 @@ func (s *Store) NewReader() *Reader { return &Reader{s: s} }
 
 // read is one Read in progress.
 type read struct {
-	s         *Store
-	dst       []Record
-	next      uint64 // offset
-	left      Limits // counts down; math.MaxInt where there is no limit
-	returned  int    // records
-	want      func(offset uint64, topic uint32) bool
-	topics    func(topic uint32) bool
-	flags     record.Flags
-	limits    limitTable // nil: nothing was dropped
-	dropped   *Gap
-	size      uint32 // of the entry that want is asked for, 0 if it has no bytes on disk
-	segment   uint32 // and its segment, 0 while it is in memory
-	scan      uint64 // the index is of no use below
-	direct    bool   // what is read lies far apart: whole blocks would be for one record each
-	satisfied bool   // a limit is reached
+	s           *Store
+	dst         []Record
+	next        uint64 // offset
+	left        Limits // counts down; math.MaxInt where there is no limit
+	returned    int    // records
+	want        func(offset uint64, topic uint32) bool
+	topics      func(topic uint32) bool
+	flags       record.Flags
+	limits      limitTable // nil: nothing was dropped
+	dropped     *Gap
+	droppedFrom uint64
+	size        uint32 // of the entry that want is asked for, 0 if it has no bytes on disk
+	segment     uint32 // and its segment, 0 while it is in memory
+	scan        uint64 // the index is of no use below
+	direct      bool   // what is read lies far apart: whole blocks would be for one record each
+	satisfied   bool   // a limit is reached
 }
 
 const unlimited = int(^uint(0) >> 1)
@@ -94,7 +97,7 @@ func (r *Reader) Read(dst []Record, from uint64, lim Limits, want func(offset ui
 	s := r.s
 	q := &read{s: s, dst: dst, next: max(from, s.First()), want: want, topics: lim.Topics, flags: lim.Flags, left: Limits{
 		MaxRecords: orUnlimited(lim.MaxRecords), MaxBytes: orUnlimited(lim.MaxBytes), MaxScan: orUnlimited(lim.MaxScan),
-	}, limits: s.limits.table(), dropped: lim.Dropped}
+	}, limits: s.limits.table(), dropped: lim.Dropped, droppedFrom: lim.DroppedFrom}
 	err = q.run()
 	return q.dst, q.next, err
 }
@@ -117,6 +120,13 @@ func (q *read) run() error {
 	return nil
 }
 
+// miss counts a record that was wanted and is not there.
+func (q *read) miss(offset uint64) {
+	if q.dropped != nil && offset >= q.droppedFrom {
+		q.dropped.Add(offset)
+	}
+}
+
 // wants tells whether an entry is to be returned: somebody wants it, and its topic's limits have left it there.
 func (q *read) wants(offset uint64, topic uint32) bool {
 	l := q.limits.get(topic)
@@ -124,7 +134,7 @@ func (q *read) wants(offset uint64, topic uint32) bool {
 		return q.want(offset, topic)
 	}
 	if q.dropped != nil && !l.last() && q.want(offset, topic) {
-		q.dropped.Add(offset)
+		q.miss(offset)
 	}
 	return false
 }
@@ -305,8 +315,9 @@ func (q *read) fetch(c *chunk) error {
 			q.dst = q.dst[:kept]
 			return err
 		}
-		if !ok {
-			continue // deleted or damaged
+		if !ok { // deleted or damaged
+			q.miss(p.offset)
+			continue
 		}
 		r, n, err := record.Parse(b)
 		if err == nil && (n != len(b) || r.Offset != p.offset) {
@@ -314,6 +325,7 @@ func (q *read) fetch(c *chunk) error {
 		}
 		if err != nil {
 			q.s.damagedAt(p.offset, p.Entry, err)
+			q.miss(p.offset)
 			continue
 		}
 		if len(r.Props) == 0 {

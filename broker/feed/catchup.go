@@ -141,7 +141,14 @@ func (w *walker) read() (more bool, err error) {
 		w.gen, w.targets, w.topics = f.gen, map[uint32]*target{}, nil
 	}
 	extra := slices.Clone(f.extra)
+	var gap Gap
+	if f.queues != nil {
+		lim.Dropped, lim.DroppedFrom = &gap, f.since
+	}
 	f.mu.Unlock()
+	if from, first := max(pos, lim.DroppedFrom), f.hub.log.First(); lim.Dropped != nil && from < first && f.hub.log.DroppedSince(from, w.wants) {
+		gap = Gap{From: from, To: first} // what the ledger knew of them is gone, too
+	}
 
 	recs, next, err := w.r.Read(w.recs[:0], pos, lim, func(off uint64, topicID uint32) bool {
 		t := w.target(topicID)
@@ -157,14 +164,14 @@ func (w *walker) read() (more bool, err error) {
 		return true, fmt.Errorf("at offset %d: %w", pos, err)
 	}
 	w.pause = 0
-	f.take(w, recs, next, epoch)
+	f.take(w, recs, next, epoch, gap)
 	clear(recs)
 	w.recs = recs
 	return true, nil
 }
 
 // take moves what a walk has read into the window.
-func (f *Feed) take(w *walker, recs []store.Record, next, epoch uint64) {
+func (f *Feed) take(w *walker, recs []store.Record, next, epoch uint64, gap Gap) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.epoch != epoch || f.gen != w.gen {
@@ -183,6 +190,10 @@ func (f *Feed) take(w *walker, recs []store.Record, next, epoch uint64) {
 	}
 	f.pos = next
 	f.forgetExtra()
+	if gap.To > 0 {
+		f.hub.logger.Warn("messages that a queue had yet to deliver are gone", "queue", f.name, "offset", gap.From, "to", gap.To, "records", gap.Records)
+		f.lose(gap)
+	}
 	if len(recs) > 0 && f.lagging(recs[0].Time) {
 		f.fallBehind()
 	}

@@ -157,7 +157,10 @@ func CursorKey(id string) []byte { return []byte(id) }
 // mutation returns the change of state that saves the feed's cursor; f.mu is held.
 func (f *Feed) mutation() store.Mutation {
 	at, done := f.progress()
-	c := cursor{at: at, sent: f.sent, done: done, extra: f.extra, tries: f.tries}
+	if f.since <= at {
+		f.since = 0
+	}
+	c := cursor{at: at, sent: f.sent, done: done, extra: f.extra, tries: f.tries, since: f.since, gap: f.gap}
 	return store.Mutation{Bucket: record.BucketCursors, Key: CursorKey(f.id), Value: c.append(nil)}
 }
 
@@ -225,6 +228,7 @@ func (f *Feed) load() error {
 		return fmt.Errorf("feed %q: %w", f.id, err)
 	}
 	f.sent, f.resent, f.past, f.extra, f.tries = c.sent, c.sent, c.done, c.extra, c.tries
+	f.since, f.gap = c.since, c.gap
 	for _, p := range f.past {
 		f.era = max(f.era, p.era)
 	}
@@ -238,18 +242,31 @@ type cursor struct {
 	done     []past
 	extra    []uint64
 	tries    map[uint64]try
+	since    uint64
+	gap      Gap
 }
 
-const cursorVersion = 1
+// The versions of a cursor. The second has since and gap, and is written only if there is one of them.
+const (
+	cursorVersion = 1
+	gapVersion    = 2
+)
 
 var errCursor = errors.New("feed: damaged cursor")
 
-// append encodes: version u8, then uvarints: cursor, highest offset sent, number of pasts, for each the era, the number of
+// append encodes: version u8, with version 2 the uvarints since and From, To and Records of gap, then uvarints: cursor, highest offset sent, number of pasts, for each the era, the number of
 // its spans, and for each span the distance from the end of the one before and the length less one; then the
 // number of extra offsets and the distance of each from the one before; then, if something was refused, for each such
 // message the distance of its offset from the one before, how often, and when it is due (µs since 1970).
 func (c *cursor) append(dst []byte) []byte {
-	dst = append(dst, cursorVersion)
+	if c.since > 0 || c.gap.To > 0 {
+		dst = append(dst, gapVersion)
+		for _, v := range []uint64{c.since, c.gap.From, c.gap.To, uint64(c.gap.Records)} {
+			dst = binary.AppendUvarint(dst, v)
+		}
+	} else {
+		dst = append(dst, cursorVersion)
+	}
 	dst = binary.AppendUvarint(dst, c.at)
 	dst = binary.AppendUvarint(dst, c.sent)
 	dst = binary.AppendUvarint(dst, uint64(len(c.done)))
@@ -284,10 +301,15 @@ func parseCursor(b []byte) (c cursor, err error) {
 	if len(b) == 0 {
 		return cursor{}, errCursor
 	}
-	if b[0] != cursorVersion {
+	if b[0] > gapVersion {
 		return cursor{}, fmt.Errorf("feed: cursor of version %d: %w", b[0], store.ErrVersion)
 	}
-	r := numbers{b: b[1:]}
+	r := numbers{b: b[1:], bad: b[0] == 0}
+	if b[0] == gapVersion {
+		c.since = r.next()
+		c.gap = Gap{From: r.next(), To: r.next(), Records: int64(r.atMost(math.MaxInt64))}
+		r.bad = r.bad || c.since == 0 && c.gap.To == 0
+	}
 	c.at, c.sent = r.next(), r.next()
 	for n := r.next(); n > 0 && !r.bad; n-- {
 		p := past{era: uint32(r.atMost(math.MaxUint32))}

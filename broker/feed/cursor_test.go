@@ -24,6 +24,7 @@ func TestCursorBytes(t *testing.T) {
 			cursor{at: 1, sent: 9, done: []past{{0, []span{{0, 4}}}, {3, []span{{2, 2}}}}, extra: []uint64{3, 7}},
 			[]byte{1, 1, 9, 2, 0, 1, 0, 4, 3, 1, 2, 0, 2, 3, 4},
 		},
+		{"a gap", cursor{at: 5, since: 9, gap: Gap{From: 2, To: 300, Records: 7}}, []byte{2, 9, 2, 0xAC, 2, 7, 5, 0, 0, 0}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := tc.c.append(nil)
@@ -44,7 +45,9 @@ func TestCursorRefused(t *testing.T) {
 		want error
 	}{
 		{"empty", nil, errCursor},
-		{"newer", []byte{2, 0, 0, 0, 0}, store.ErrVersion},
+		{"newer", []byte{3, 0, 0, 0, 0}, store.ErrVersion},
+		{"no version", []byte{0, 0, 0, 0, 0}, errCursor},
+		{"a gap that is none", []byte{2, 0, 0, 0, 0, 0, 0, 0, 0}, errCursor},
 		{"short", []byte{1, 0, 0, 0}, errCursor},
 		{"trailing", []byte{1, 0, 0, 0, 0, 0}, errCursor},
 		{"many spans and no bytes", []byte{1, 0, 0, 1, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F}, errCursor},
@@ -62,6 +65,7 @@ func TestCursorRefused(t *testing.T) {
 func FuzzParseCursor(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 0})
 	f.Add((&cursor{at: 1, sent: 9, done: []past{{0, []span{{0, 4}}}, {3, []span{{2, 2}, {4, 9}}}}, extra: []uint64{3, 7}}).append(nil))
+	f.Add((&cursor{at: 5, since: 9, gap: Gap{From: 2, To: 300, Records: 7}}).append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := parseCursor(b)
 		if err != nil {

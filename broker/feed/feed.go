@@ -145,7 +145,8 @@ type Feed struct {
 	graves  []grave
 	timer   *time.Timer // runs retry
 	retryAt int64       // when; 0 if it is not to run
-	gap     Gap         // dropped while there was no member to tell
+	gap     Gap         // dropped, and no member was told
+	since   uint64      // what was dropped below was so before the queue was there, or bound to it
 
 	admission atomic.Pointer[admission] // nil if nothing is refused
 }
@@ -229,6 +230,7 @@ func (f *Feed) Bind(flt Filter) (existed bool) {
 	if examined := f.examined(); flt.From < examined {
 		f.goBack(flt.From, examined)
 	}
+	f.since = h.log.Next()
 	if len(f.past) > 0 {
 		f.era++
 	}

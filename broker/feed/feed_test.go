@@ -44,7 +44,7 @@ func (n *node) bind(q *Queues, f *Feed, filter string) {
 func (n *node) restart(fs *vfstest.Disk) *node {
 	n.t.Helper()
 	n.stop()
-	return open(n.t, fs, "data", n.hub.max).run()
+	return open(n.t, fs, "data", n.hub.max, n.change...).run()
 }
 
 func upTo(from, to int) []string {
@@ -58,13 +58,20 @@ func upTo(from, to int) []string {
 // startDisk is start on a disk that outlives the node.
 func startDisk(t *testing.T, max bounds) (*node, *vfstest.Disk) {
 	t.Helper()
+	d := newDisk(t)
+	return open(t, d, "data", max).run(), d
+}
+
+// newDisk returns a disk that lasts as long as the test.
+func newDisk(t *testing.T) *vfstest.Disk {
+	t.Helper()
 	d := vfstest.NewDisk(vfstest.Never)
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return open(t, d, "data", max).run(), d
+	return d
 }
 
 // TestSlowMemberFallsBehind: the window stays bounded, and everything comes in order.

@@ -24,6 +24,7 @@ type node struct {
 	store  *store.Store
 	hub    *Hub
 	queues *Queues
+	change []func(*store.Options)
 
 	stopHub, stopStore context.CancelFunc
 	hubDone, storeDone chan error
@@ -31,16 +32,22 @@ type node struct {
 }
 
 // open opens a store on a disk (nil: in dir on the real one) and a hub with these bounds, and runs neither.
-func open(t testing.TB, fs vfs.FS, dir string, max bounds) *node {
+func open(t testing.TB, fs vfs.FS, dir string, max bounds, change ...func(*store.Options)) *node {
 	t.Helper()
-	s, err := store.Open(store.Options{
+	n := &node{t: t, change: change}
+	o := store.Options{
 		Dir: dir, FS: fs, JournalFileBytes: 256 << 10, CheckpointBytes: 512 << 10, SegmentBytes: 64 << 10,
 		SharedBelow: 4 << 10, TailBytes: 16 << 10, CacheBytes: 1 << 20, MinFree: 1,
-	})
+		ProtectTopic: func(topic string) uint64 { return n.hub.ProtectTopic(topic) },
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	s, err := store.Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, store: s, hub: NewHub(s, slog.New(slog.DiscardHandler))}
+	n.store, n.hub = s, NewHub(s, slog.New(slog.DiscardHandler))
 	if max != (bounds{}) {
 		n.hub.max = max
 	}

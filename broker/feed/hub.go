@@ -372,6 +372,9 @@ func (h *Hub) Open(id string, o Options, filters ...Filter) (*Feed, error) {
 		f.pos = h.log.Next()
 	}
 	h.mu.Unlock()
+	if o.queues != nil && o.Fresh {
+		f.since = h.log.Next()
+	}
 	if o.Durable && !o.Fresh {
 		if err := f.load(); err != nil {
 			return nil, err

@@ -19,11 +19,8 @@ type Limits struct {
 
 func (l *Limits) any() bool { return l.MaxMessages > 0 || l.MaxBytes > 0 || l.MaxAge > 0 }
 
-// Gap is a stretch of the log that was taken from a queue's consumers.
-type Gap struct {
-	From, To uint64 // offsets; To is not in it
-	Records  int64
-}
+// Gap is a stretch of the log of which messages were taken from a queue's consumers. Records is 0 if it is not known how many.
+type Gap = store.Gap
 
 // admission counts what waits in a queue that refuses more than it may hold: what was let in since the last count, less
 // what was settled since.
@@ -115,7 +112,7 @@ func (f *Feed) enforce(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	f.skipTo(to, Gap{max(v.from, log.First()), to, int64(all.Records - rest.Records)})
+	f.skipTo(to, Gap{From: max(v.from, log.First()), To: to, Records: int64(all.Records - rest.Records)})
 	return nil
 }
 
@@ -155,36 +152,38 @@ func (f *Feed) skipTo(to uint64, gap Gap) {
 		f.epoch++
 		f.live = len(f.members) > 0 && f.abreast()
 	}
-	f.stats.Dropped += uint64(max(0, gap.Records))
 	f.touch()
 	if gap.Records > 0 {
 		h.logger.Warn("queue is over its limits, its oldest messages were dropped", "queue", f.name, "offset", gap.From, "to", gap.To, "records", gap.Records)
-		f.gap.add(gap)
-		for _, m := range f.members {
-			m.gap.add(gap)
-			m.w.Wake()
-		}
-		if len(f.members) > 0 {
-			f.gap = Gap{}
-		}
+		f.lose(gap)
 	}
 	f.resume()
 }
 
-func (g *Gap) add(more Gap) {
-	if g.Records == 0 {
-		*g = more
+// lose notes that messages were dropped before anybody had them. Whoever is told first takes it off the queue, which keeps it with
+// its cursor until then. f.mu is held.
+func (f *Feed) lose(gap Gap) {
+	if gap.To == 0 {
 		return
 	}
-	g.From, g.To, g.Records = min(g.From, more.From), max(g.To, more.To), g.Records+more.Records
+	f.stats.Dropped += uint64(gap.Records)
+	f.gap.Merge(gap)
+	f.touch()
+	for _, m := range f.members {
+		m.gap.Merge(gap)
+		m.w.Wake()
+	}
 }
 
-// Gap returns what was taken from the member since the last call, with Records 0 for nothing.
+// Gap returns what was taken from the member since the last call, with To 0 for nothing.
 func (m *Member) Gap() Gap {
 	m.feed.mu.Lock()
 	defer m.feed.mu.Unlock()
 	g := m.gap
-	m.gap = Gap{}
+	if m.gap = (Gap{}); g.To > 0 && m.feed.gap.To > 0 {
+		m.feed.gap = Gap{} // told
+		m.feed.touch()
+	}
 	return g
 }
 

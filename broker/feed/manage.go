@@ -89,6 +89,7 @@ func (f *Feed) reset(to uint64) {
 	clear(f.keys)
 	f.graves, f.tries, f.past, f.extra = nil, nil, nil, nil
 	f.sent, f.resent = min(f.sent, to), 0
+	f.since = end // what is gone by now is no news
 	f.disarm()
 	for _, m := range f.members {
 		m.sent = 0

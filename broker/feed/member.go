@@ -36,7 +36,7 @@ func (f *Feed) Join(w Waker, qos byte) *Member {
 		return m
 	}
 	f.members = append(f.members, m)
-	m.gap, f.gap = f.gap, Gap{}
+	m.gap = f.gap
 	if !f.indexed {
 		f.index()
 	}
@@ -72,9 +72,6 @@ func (m *Member) Leave() {
 	m.gone = true
 	f.members = slices.DeleteFunc(f.members, func(x *Member) bool { return x == m })
 	if len(f.members) == 0 {
-		if m.gap.Records > 0 {
-			f.gap.add(m.gap) // it was not told, so whoever comes next is
-		}
 		f.rest()
 		return
 	}

@@ -400,7 +400,7 @@ func appendGap(buf []byte, v packet.Version, m *membership) []byte {
 		return buf
 	}
 	g := member.Gap()
-	if g.Records == 0 {
+	if g.To == 0 {
 		return buf
 	}
 	o := packet.Outgoing{Topic: m.topic + wire.Gap, Envelope: m.envelope, Payload: fmt.Appendf(nil, "%d %d %d", g.From, g.To, g.Records)}

@@ -35,6 +35,9 @@ func (s *Session) subscribeSolo(flt topic.Filter, sub subscription, start *topic
 	if !existed {
 		var from uint64
 		from, note = s.m.position(start)
+		if note == "" {
+			note = s.m.dropped(start, from, flt.Filter)
+		}
 		if f, err = s.openSolo(flt, sub, from, true); err != nil {
 			return "", err
 		}
@@ -116,6 +119,17 @@ func (m *Manager) position(start *topic.Start) (from uint64, note string) {
 		return first, fmt.Sprintf("the replay begins at offset %d, the oldest that is kept", first)
 	}
 	return from, ""
+}
+
+// dropped says, of the start of a replay, whether limits of topics have dropped what lies behind it.
+func (m *Manager) dropped(start *topic.Start, from uint64, filter string) (note string) {
+	if start == nil || start.Kind == topic.Latest || start.Kind == topic.Earliest || from == feed.Now {
+		return ""
+	}
+	if m.log.DroppedSince(from, func(id uint32) bool { return topic.Match(filter, m.log.TopicName(id)) }) {
+		return fmt.Sprintf("messages since offset %d have been dropped by limits of topics, the replay begins with what is kept", from)
+	}
+	return ""
 }
 
 // exclusives knows who holds the exclusive subscriptions. Its lock is a leaf.
