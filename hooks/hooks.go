@@ -72,7 +72,9 @@ func (h *Sessions) OnSessionEstablish(cl *mqtt.Client, _ packets.Packet) {
 	if c == nil {
 		return
 	}
-	if err := c.Attach(); err != nil {
+	if err := c.Attach(); c.Denied() {
+		h.Logger.Info("client refused", "client", cl.ID, "err", err)
+	} else if err != nil {
 		h.Logger.Error("attaching a session failed", "client", cl.ID, "err", err)
 	}
 	// From here on mochi knows the client by a name of its own. It would end, as taken over, whatever other connection it

@@ -422,6 +422,12 @@ func (c *Conn) SetReadDeadline(time.Time) error { return nil }
 // SetWriteDeadline implements net.Conn like SetDeadline.
 func (c *Conn) SetWriteDeadline(time.Time) error { return nil }
 
+// Denied tells whether it was the client's fault that Attach failed.
+func (c *Conn) Denied() bool {
+	_, ok := errors.AsType[*packet.Error](c.refusal)
+	return ok
+}
+
 // Attached tells whether Attach succeeded.
 func (c *Conn) Attached() bool { return c.attached }
 

@@ -45,6 +45,12 @@ func (f *Feed) Admit(size int) bool {
 	return true
 }
 
+// Room tells whether Admit would take a message of that size now.
+func (f *Feed) Room(size int) bool {
+	a := f.admission.Load()
+	return a == nil || (a.maxMessages == 0 || a.messages.Load() < a.maxMessages) && (a.maxBytes == 0 || a.bytes.Load()+int64(size) <= a.maxBytes)
+}
+
 // left counts a message out that was settled; f.mu is held.
 func (f *Feed) left(size int) {
 	if a := f.admission.Load(); a != nil {

@@ -321,6 +321,31 @@ func (f *Feed) deadLetter(s *slot, reason string, topicID uint32) store.Message 
 	return msg
 }
 
+// Overflow makes of a message that a full queue cannot take one for the queue's dead letters.
+func (f *Feed) Overflow(msg *store.Message) error {
+	to, err := f.deadLetters()
+	if err != nil {
+		return err
+	}
+	msg.Props = slices.Clone(msg.Props)
+	for _, p := range []struct{ name, value string }{
+		{wire.Topic, f.hub.log.TopicName(msg.Topic)},
+		{wire.Producer, f.hub.log.ClientName(msg.Client)},
+		{wire.Queue, f.name},
+		{wire.Reason, "the queue is full"},
+	} {
+		if _, there := packet.FindUser(msg.Props, p.name); !there {
+			msg.Props = packet.AppendUser(msg.Props, p.name, p.value)
+		}
+	}
+	msg.Topic = to
+	msg.Flags &^= record.FlagExpiry | record.FlagRetain | record.FlagTransient
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Dead++
+	return nil
+}
+
 // notified is implemented by a Waker that wants to know what becomes of its member. The methods must not block or call back.
 type notified interface {
 	Stuck()    // it keeps an item for longer than the queue allows

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -118,6 +120,10 @@ func (d *dedup) rebuild(ctx context.Context, m *Manager) {
 	if d.window == 0 {
 		return
 	}
+	// Delayed messages first: those that are due meanwhile are found in the log.
+	if err := d.restoreDelayed(ctx, m); err != nil {
+		m.logger.Error("reading the message ids of delayed messages back failed, duplicates may be stored", "err", err)
+	}
 	from := m.log.SearchTime(time.Now().Add(-d.window).UnixMicro())
 	if next := m.log.Committed(); next > uint64(d.total) { // what is further back would be forgotten again
 		from = max(from, next-uint64(d.total))
@@ -137,6 +143,27 @@ func (d *dedup) rebuild(ctx context.Context, m *Manager) {
 		}
 		d.mu.Unlock()
 	}
+}
+
+// restoreDelayed remembers the ids of messages that wait for their time and have no place in the log.
+func (d *dedup) restoreDelayed(ctx context.Context, m *Manager) error {
+	since := time.Now().Add(-d.window).UnixMicro()
+	var recs []store.Record
+	err := m.log.Range(record.BucketDelayed, nil, func(_, v []byte) bool {
+		if _, _, rec, err := parseDelayed(v); err == nil && rec.Time >= since && len(rec.Props) > 0 {
+			if _, ok := packet.FindUser(rec.Props, wire.MessageID); ok {
+				recs = append(recs, store.Record{Client: rec.Client, Time: rec.Time, Props: slices.Clone(rec.Props)})
+			}
+		}
+		return ctx.Err() == nil && len(recs) < d.total
+	})
+	slices.SortStableFunc(recs, func(a, b store.Record) int { return cmp.Compare(a.Time, b.Time) })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range recs {
+		d.restore(&recs[i])
+	}
+	return err
 }
 
 // restore remembers the id of a stored message; mu is held.

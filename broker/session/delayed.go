@@ -3,10 +3,13 @@ package session
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/edgemq/edgemq/broker/topic"
 	"github.com/edgemq/edgemq/store"
 	"github.com/edgemq/edgemq/store/record"
 )
@@ -21,9 +24,31 @@ type delayed struct {
 	m *Manager
 
 	mu   sync.Mutex
-	seq  uint64 // tells messages apart that are due at the same time, in the order in which they came
-	next int64  // when the first is due, µs since 1970; 0 if none waits
+	bad  map[string]struct{} // keys of entries that make no sense: they stay where they are, and are passed over
+	seq  uint64              // tells messages apart that are due at the same time, in the order in which they came
+	next int64               // when the first is due, µs since 1970; 0 if none waits
 	wake chan struct{}
+}
+
+// setAside notes an entry that cannot be read.
+func (d *delayed) setAside(key []byte, err error) {
+	d.mu.Lock()
+	_, known := d.bad[string(key)]
+	if d.bad == nil {
+		d.bad = map[string]struct{}{}
+	}
+	d.bad[string(key)] = struct{}{}
+	d.mu.Unlock()
+	if !known {
+		d.m.logger.Error("a delayed message cannot be read and is left where it is", "key", fmt.Sprintf("%x", key), "err", err)
+	}
+}
+
+// unreadable counts the entries that were set aside.
+func (d *delayed) unreadable() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.bad)
 }
 
 func (d *delayed) init(m *Manager) error {
@@ -32,9 +57,9 @@ func (d *delayed) init(m *Manager) error {
 	d.seq = uint64(time.Now().UnixMicro()) // above any that an earlier run gave, unless the clock went back by more than it ran
 	return m.log.Range(record.BucketDelayed, nil, func(k, _ []byte) bool {
 		if len(k) == 16 {
-			d.next = int64(binary.BigEndian.Uint64(k))
+			d.next = max(1, int64(binary.BigEndian.Uint64(k)))
 		}
-		return false
+		return len(k) != 16
 	})
 }
 
@@ -126,14 +151,17 @@ func (d *delayed) publish() error {
 		var bad error
 		err := d.m.log.Range(record.BucketDelayed, nil, func(k, v []byte) bool {
 			if len(k) != 16 {
-				bad = fmt.Errorf("delayed message: key %x: %w", k, errDamaged)
-				return false
+				d.setAside(k, errDamaged)
+				return true
 			}
 			if due := int64(binary.BigEndian.Uint64(k)); due > now || len(b.msgs) >= delayBatch || b.bytes >= appendBytes {
 				next = due
 				return false
 			}
-			bad = b.add(d.m, k, v)
+			if bad = b.add(d.m, k, v); errors.Is(bad, errDamaged) || errors.Is(bad, store.ErrVersion) {
+				d.setAside(k, bad)
+				bad = nil
+			}
 			return bad == nil
 		})
 		if err == nil {
@@ -141,6 +169,9 @@ func (d *delayed) publish() error {
 		}
 		if err == nil && len(b.msgs) > 0 {
 			err = b.append(d.m)
+		}
+		if err == nil {
+			b.tell(d.m)
 		}
 		if err != nil {
 			return fmt.Errorf("publish delayed messages: %w", err)
@@ -167,29 +198,33 @@ func (d *delayed) barrier() error {
 	return w.wait()
 }
 
+// parseDelayed reads a message that waits: the topic it is for, whether that is a queue, and the message, whose time is when it came.
+func parseDelayed(v []byte) (name string, queue bool, rec store.Record, err error) {
+	if v, err = checkVersion(v, delayedVersion); err != nil {
+		return "", false, rec, err
+	}
+	if len(v) < 1 {
+		return "", false, rec, errDamaged
+	}
+	n, c := binary.Uvarint(v[1:])
+	if c <= 0 || n > uint64(len(v)-1-c) {
+		return "", false, rec, errDamaged
+	}
+	rec, err = parseRetained(v[1+c+int(n):])
+	return string(v[1+c : 1+c+int(n)]), v[0] == 1, rec, err
+}
+
 // dueBatch is what is published together.
 type dueBatch struct {
 	msgs   []store.Message
 	muts   []store.Mutation
 	retain []retain
 	bytes  int
+	full   map[string]int // queues that had no room, and for how many messages
 }
 
 func (b *dueBatch) add(m *Manager, k, v []byte) error {
-	v, err := checkVersion(v, delayedVersion)
-	if err != nil {
-		return err
-	}
-	if len(v) < 1 {
-		return errDamaged
-	}
-	queue := v[0] == 1
-	n, c := binary.Uvarint(v[1:])
-	if c <= 0 || n > uint64(len(v)-1-c) {
-		return errDamaged
-	}
-	name := string(v[1+c : 1+c+int(n)])
-	rec, err := parseRetained(append([]byte(nil), v[1+c+int(n):]...))
+	name, queue, rec, err := parseDelayed(slices.Clone(v))
 	if err != nil {
 		return err
 	}
@@ -198,6 +233,12 @@ func (b *dueBatch) add(m *Manager, k, v []byte) error {
 		return err
 	}
 	relay(&msg)
+	if to, dead := m.overflow(name, &msg); dead {
+		if b.full == nil {
+			b.full = map[string]int{}
+		}
+		b.full[to]++
+	}
 	b.msgs = append(b.msgs, msg)
 	b.bytes += len(v)
 	b.muts = append(b.muts, record.Delete(record.BucketDelayed, append([]byte(nil), k...)))
@@ -206,6 +247,31 @@ func (b *dueBatch) add(m *Manager, k, v []byte) error {
 		b.retain, b.muts = append(b.retain, r), append(b.muts, r.mut)
 	}
 	return nil
+}
+
+// tell logs which queues had no room.
+func (b *dueBatch) tell(m *Manager) {
+	for queue, n := range b.full {
+		m.logger.Warn("queue is full, delayed messages went to its dead letters", "queue", queue, "records", n)
+	}
+}
+
+// overflow sends a message that nobody can be told the refusal of, since its publisher is not there to hear it, to the dead letters of
+// the queue that it is for, if that is full. It counts in the queue if it is not.
+func (m *Manager) overflow(name string, msg *store.Message) (queue string, dead bool) {
+	queue, ok := topic.QueueOf(name)
+	if !ok {
+		return "", false
+	}
+	f, err := m.queues.Find(queue)
+	if err != nil || f.Admit(len(msg.Props)+len(msg.Payload)) {
+		return queue, false // one that was deleted takes what it may find, should it be created again
+	}
+	if err := f.Overflow(msg); err != nil {
+		m.logger.Error("queue is full and has no dead letter queue, a message exceeds its limits", "queue", queue, "err", err)
+		return queue, false
+	}
+	return queue, true
 }
 
 // append appends the batch and waits for its commit: before it, the messages would be found again.

@@ -55,6 +55,7 @@ type Link struct {
 	topics  map[string]*topicRef
 	aliases []*topicRef
 	client  uint32 // the store's number; 0 until the first publish
+	epoch   uint64 // of its producer; 0 for none
 	noted   bool   // the state has, or is about to have, where its publishes come from
 	answers []answer
 	// receipts says that it is subscribed to wire.Receipts.

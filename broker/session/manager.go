@@ -58,6 +58,7 @@ type Manager struct {
 	delayed   delayed
 	dedup     dedup
 	hosts     hosts
+	epochs    epochs
 	orphansMu sync.Mutex
 	orphans   []orphan
 
@@ -121,6 +122,9 @@ func NewManager(log *store.Store, hub *feed.Hub, queues *feed.Queues, o Options,
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("load sessions: %w", err)
 	}
+	if err := m.epochs.load(log); err != nil {
+		return nil, fmt.Errorf("load epochs: %w", err)
+	}
 	if err := m.retained.load(log); err != nil {
 		return nil, fmt.Errorf("load retained messages: %w", err)
 	}
@@ -166,6 +170,9 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 	defer m.mu.Unlock()
 	if !l.welcome() {
 		return false, &packet.Error{Code: packet.CodeNotAuthorized, Msg: "the user or its password has changed"}
+	}
+	if err := m.connectEpoch(l, saved); err != nil {
+		return false, err
 	}
 	s := m.sessions[c.ClientID]
 	if s != nil {
@@ -501,6 +508,7 @@ type Stats struct {
 	Refused, TooLarge, LostWithQoS0, Duplicates int64
 	LoginsRefused                               int64
 	Denied                                      int64 // publishes (which count as refused), subscriptions and Wills, by rules
+	UnreadableDelayed                           int   // delayed messages that make no sense and were set aside
 }
 
 // Stats returns the counters.
@@ -515,7 +523,7 @@ func (m *Manager) Stats() Stats {
 		Sessions: n, Connections: c, MaxConnections: m.peers.Load(), Connects: m.connects.Load(),
 		PayloadIn: m.payloadIn.Load(), PayloadOut: m.payloadOut.Load(), BytesIn: m.bytesIn.Load(), BytesOut: m.bytesOut.Load(),
 		LoginsRefused: m.loginsRefused.Load(), Denied: m.denied.Load(),
-		Refused: m.refused.Load(), TooLarge: m.tooLarge.Load(), LostWithQoS0: m.lost.Load(), Duplicates: m.duplicates.Load(),
+		Refused: m.refused.Load(), TooLarge: m.tooLarge.Load(), LostWithQoS0: m.lost.Load(), Duplicates: m.duplicates.Load(), UnreadableDelayed: m.delayed.unreadable(),
 	}
 	for qos := range out.MessagesIn {
 		out.MessagesIn[qos], out.MessagesOut[qos] = m.messagesIn[qos].Load(), m.messagesOut[qos].Load()

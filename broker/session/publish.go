@@ -98,10 +98,12 @@ func (l *Link) Publish(p *packet.Publish) error {
 		return l.accept(p)
 	}
 	msg := l.message(p, ref)
-	if l.duplicate(p, &msg) {
+	if dup, err := l.duplicate(p, &msg); err != nil {
+		return l.refuseOne(p, &topicRef{code: codeOf(err), reason: err.Error()})
+	} else if dup {
 		return nil
 	}
-	if ref.to != nil && !ref.delayed && !ref.to.Admit(len(msg.Props)+len(msg.Payload)) {
+	if ref.to != nil && !l.fits(ref, len(msg.Props)+len(msg.Payload)) {
 		l.unplace(&msg)
 		return l.refuseOne(p, &topicRef{code: packet.CodeQuotaExceeded, reason: "the queue is full"})
 	}
@@ -138,6 +140,15 @@ func (l *Link) Publish(p *packet.Publish) error {
 	return l.accept(p)
 }
 
+// fits tells whether a queue has room for a message. A delayed one takes none before its time comes; if there is none
+// then it goes to the dead letters.
+func (l *Link) fits(ref *topicRef, size int) bool {
+	if ref.delayed {
+		return ref.to.Room(size)
+	}
+	return ref.to.Admit(size)
+}
+
 // message returns what is stored of a publish.
 func (l *Link) message(p *packet.Publish, ref *topicRef) store.Message {
 	msg := store.Message{Topic: ref.id, Client: l.client, PacketID: p.PacketID, Payload: p.Payload, Props: p.Props}
@@ -167,32 +178,38 @@ func (l *Link) message(p *packet.Publish, ref *topicRef) store.Message {
 }
 
 // duplicate tells whether the publisher has used the message's @MessageId already; then the answer is noted. If not, the id
-// is taken.
-func (l *Link) duplicate(p *packet.Publish, msg *store.Message) bool {
+// is taken. One of a producer that is fenced is refused.
+func (l *Link) duplicate(p *packet.Publish, msg *store.Message) (bool, error) {
 	d := &l.m.dedup
-	if len(msg.Props) == 0 || d.window == 0 {
-		return false
+	if len(msg.Props) == 0 {
+		return false, nil
 	}
 	id, ok := packet.FindUser(msg.Props, wire.MessageID)
 	if !ok {
-		return false
+		return false, nil
+	}
+	if err := l.publishEpoch(msg.Props); err != nil {
+		return false, err
+	}
+	if d.window == 0 {
+		return false, nil
 	}
 	f, dup := d.check(l.client, id, time.Now().UnixMicro())
 	if !dup {
 		l.in.batch.firsts = append(l.in.batch.firsts, placed{f, len(l.in.msgs)})
-		return false
+		return false, nil
 	}
 	l.m.duplicates.Add(1)
 	if p.QoS == 0 {
-		return true
+		return true, nil
 	}
 	l.owe(p, f)
 	if off := f.offset.Load(); off > 0 && p.QoS == 1 && l.Version == packet.V5 {
 		l.in.batch.acks = appendPubackAt(l.in.batch.acks, p.PacketID, off)
-		return true
+		return true, nil
 	}
 	_ = l.accept(p) // never fails
-	return true
+	return true, nil
 }
 
 // accept notes the answer to a publish that is stored.
@@ -445,7 +462,8 @@ func (l *Link) Flush() {
 		in.muts, noted = append(in.muts, l.m.hosts.note(l.client, l.host())), true
 	}
 	if len(in.msgs) > 0 || len(in.muts) > 0 || done != nil {
-		if err := l.m.retained.append(l.m.log, in.msgs, in.muts, in.retain, in.durable, done); err != nil {
+		err := l.m.epochs.unfenced(l, func() error { return l.m.retained.append(l.m.log, in.msgs, in.muts, in.retain, in.durable, done) })
+		if err != nil {
 			l.unadmit(in.msgs)
 			l.refuse(b, pubrels(in.muts), err)
 			done = b

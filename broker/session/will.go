@@ -122,6 +122,9 @@ func (m *Manager) publishWill(client string, durable bool, w *will, last bool) e
 		msg.Flags |= record.FlagTransient
 	}
 	relay(&msg)
+	if queue, dead := m.overflow(w.topic, &msg); dead {
+		m.logger.Warn("queue is full, a Will went to its dead letters", "queue", queue, "client", client)
+	}
 	var muts []store.Mutation
 	if last {
 		muts = append(muts, record.Delete(record.BucketWills, []byte(client)))

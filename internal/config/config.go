@@ -20,6 +20,7 @@ type Config struct {
 	Retention Retention
 	Topics    []Topic
 	Session   Session
+	Dedup     Dedup
 	Queue     QueueDefaults
 	Queues    []Queue
 	Limits    Limits
@@ -110,6 +111,13 @@ type Session struct {
 type Lag struct {
 	Bytes int64
 	Time  time.Duration
+}
+
+// Dedup says how well publishers' @MessageIds are remembered.
+type Dedup struct {
+	Window    time.Duration
+	PerClient int
+	Total     int
 }
 
 // QueueDefaults hold for all queues.

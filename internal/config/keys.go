@@ -222,6 +222,25 @@ var keys = []key{
 		"The same by the age of the oldest message not yet sent. 0: no bound.",
 	},
 	{
+		"dedup.window", "2m",
+		span{0, 30 * day},
+		func(c *Config) any { return &c.Dedup.Window },
+		"How long a publisher's @MessageIds are remembered: a second publish with one is acknowledged and not\n" +
+			"stored. They are read back from the log at a start. 0: they mean nothing.",
+	},
+	{
+		"dedup.per_client", "65536",
+		number{1, 100_000_000},
+		func(c *Config) any { return &c.Dedup.PerClient },
+		"How many of one client, the newest ones: at least as many as can be unacknowledged. Each takes about 200 bytes of memory.",
+	},
+	{
+		"dedup.total", "1000000",
+		number{1, 1_000_000_000},
+		func(c *Config) any { return &c.Dedup.Total },
+		"How many of all clients.",
+	},
+	{
 		"queue.auto_create", "true",
 		boolean{},
 		func(c *Config) any { return &c.Queue.AutoCreate },

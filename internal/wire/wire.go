@@ -4,6 +4,7 @@ package wire
 // User properties with a meaning to edgemq. Others belong to the application.
 const (
 	MessageID      = "@MessageId"      // set by the producer; deduplicates
+	Epoch          = "@Epoch"          // of a producer: publishes of a lower one are refused
 	BornTimestamp  = "@BornTimestamp"  // ms since 1970, by the producer's clock
 	BornHost       = "@BornHost"       // the producer's address
 	Producer       = "@Producer"       // the publisher's client id

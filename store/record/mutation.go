@@ -25,7 +25,7 @@ const (
 	BucketWills         Bucket = 11 // client → will
 	BucketDelayed       Bucket = 12 // due time, offset → message to publish then
 	BucketSegments      Bucket = 13 // segment number → segment.Meta
-	BucketDedup         Bucket = 14 // publisher, @MessageId → offset
+	BucketDedup         Bucket = 14 // client number → the highest epoch of a producer
 	BucketShares        Bucket = 15 // shared subscription group → members
 	BucketExclusive     Bucket = 16 // exclusive filter → holder
 	BucketUsers         Bucket = 17 // user → password hash and rights set through the admin API
