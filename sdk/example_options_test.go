@@ -88,6 +88,13 @@ func ExampleWithConnectTimeout() {
 	// Output: true true
 }
 
+func ExampleWithWriteTimeout() {
+	client, stop := exampleClient(sdk.WithWriteTimeout(2 * time.Second)) // on a network on which nothing takes longer
+	defer stop()
+	fmt.Println(client.Connected())
+	// Output: true
+}
+
 func ExampleWithBackoff() {
 	client, stop := exampleClient(sdk.WithBackoff(time.Second, time.Minute)) // gentler than the default, for thousands of devices
 	defer stop()

@@ -95,13 +95,20 @@ func (g *group) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	announce := func(body string) error {
+	announce := func(ctx context.Context, body string) error {
 		m := NewMessage(mine, []byte(body))
 		m.Retain = true
 		_, err := c.Producer().Send(ctx, m)
 		return err
 	}
-	if err := announce("here"); err != nil {
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if announce(ctx, "") != nil {
+			c.session.abandon() // a clean goodbye has no Will, and the others would count with us for ever
+		}
+	}()
+	if err := announce(ctx, "here"); err != nil {
 		return err
 	}
 	changes := make(chan *Delivery)
@@ -123,16 +130,11 @@ func (g *group) run(ctx context.Context) error {
 	g.release(slices.Collect(maps.Keys(g.held))...)
 	stop()
 	wg.Wait()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	m := NewMessage(mine, nil)
-	m.Retain = true
-	_, _ = c.Producer().Send(ctx, m) // a clean goodbye has no Will
 	return err
 }
 
 // follow takes and lets go of partitions as members come and go.
-func (g *group) follow(ctx context.Context, changes <-chan *Delivery, announce func(string) error) error {
+func (g *group) follow(ctx context.Context, changes <-chan *Delivery, announce func(ctx context.Context, body string) error) error {
 	g.members = map[string]bool{g.t.Member: true}
 	settle := time.NewTimer(rebalanceRetry) // the retained presence of the others comes first
 	defer settle.Stop()
@@ -148,7 +150,7 @@ func (g *group) follow(ctx context.Context, changes <-chan *Delivery, announce f
 			case name != g.t.Member:
 				delete(g.members, name)
 			default: // our Will: the connection was lost and is back
-				_ = announce("here")
+				_ = announce(ctx, "here")
 			}
 			settle.Reset(rebalanceRetry / 4)
 		case <-settle.C:

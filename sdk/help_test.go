@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -121,3 +122,6 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		time.Sleep(2 * time.Millisecond)
 	}
 }
+
+// long reports whether tests may take minutes: EDGEMQTEST_LONG=1.
+func long() bool { return os.Getenv("EDGEMQTEST_LONG") != "" }

@@ -100,6 +100,9 @@ func WithKeepAlive(d time.Duration) Option { return func(s *settings) { s.keepAl
 // WithConnectTimeout bounds one attempt to connect; default 10 s.
 func WithConnectTimeout(d time.Duration) Option { return func(s *settings) { s.connectTimeout = d } }
 
+// WithWriteTimeout bounds one write to the connection, which is taken for lost if it does not end; default 15 s.
+func WithWriteTimeout(d time.Duration) Option { return func(s *settings) { s.writeTimeout = d } }
+
 // WithBackoff sets the pauses between attempts to connect again: from shortest, doubling, to longest. The default is 20 ms to 5 s.
 func WithBackoff(shortest, longest time.Duration) Option {
 	return func(s *settings) { s.minBackoff, s.maxBackoff = shortest, longest }

@@ -118,6 +118,14 @@ func (c *Client) PushConsumer(h Handler, opts ...ConsumerOption) *PushConsumer {
 
 // Run handles messages until ctx ends, which is no error, or the source fails. It returns once no handler runs any more.
 func (p *PushConsumer) Run(ctx context.Context, from Source) error {
+	err := p.run(ctx, from)
+	if ctx.Err() != nil {
+		return nil // however far it had come
+	}
+	return err
+}
+
+func (p *PushConsumer) run(ctx context.Context, from Source) error {
 	if from.run != nil {
 		return from.run(ctx, p)
 	}

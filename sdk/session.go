@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	mqtt "github.com/eclipse/paho.mqtt.golang"
@@ -31,7 +32,8 @@ type session struct {
 	id  string
 	out *outbox
 
-	receipts bool // wants to know where its messages are stored
+	rude     atomic.Bool // the connection is to end without a goodbye, so that the broker publishes the Will
+	receipts bool        // wants to know where its messages are stored
 
 	receive func(l *link, d delivery)                // of the reading goroutine; must not block
 	ready   func(ctx context.Context, l *link) error // makes subscriptions on a new connection; an error ends it
@@ -97,7 +99,7 @@ func (s *session) run(ctx context.Context, l *link) {
 			case <-l.lost:
 			case <-ctx.Done():
 			}
-			err := s.drop(l, ctx.Err() != nil)
+			err := s.drop(l, ctx.Err() != nil && !s.rude.Load())
 			if ctx.Err() != nil {
 				return
 			}
@@ -259,6 +261,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+// abandon makes close end the connection as if it were lost.
+func (s *session) abandon() { s.rude.Store(true) }
 
 // close ends the session. What is not acknowledged fails.
 func (s *session) close() {
