@@ -514,8 +514,8 @@ func (c *checker) boundary(i int, e *Event) {
 	var leaving []*message
 	for _, m := range c.leaving {
 		switch {
-		case e.Kind == Crashed:
-			m.revoked = -1 // the broker knew, and perhaps its disk did not
+		case e.Kind != Saved:
+			m.revoked = -1 // perhaps its disk did not know yet, or it closed the connection because it was stopping
 		case e.Kind == Saved && m.revoked >= e.Of:
 			leaving = append(leaving, m)
 		}

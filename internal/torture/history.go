@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -214,6 +215,21 @@ func (h *History) Tail(n int) []string {
 	return out
 }
 
+// Dump describes all events, one a line.
+func (h *History) Dump() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var b strings.Builder
+	for i := range h.events {
+		e := &h.events[i]
+		fmt.Fprintf(&b, "%d %s %s qos%d code%x %v of %d\n", i, e.At.Format("05.000000"), e, e.QoS, e.Code, e.Present, e.Of)
+	}
+	return b.String()
+}
+
+// about is how far around a fault About looks, in events.
+const about = 4000
+
 // About describes the events that a fault is made of: those of its message, those of the same stream that came to its reader, the
 // reader's subscriptions, and what ended connections of who had to do with it.
 func (h *History) About(f Fault) []string {
@@ -234,6 +250,9 @@ func (h *History) About(f Fault) []string {
 		connection := (e.Kind == Ending || e.Kind == Gone || e.Kind == Left || e.Kind == Connected || e.Kind == Connecting || e.Kind == Seen) && by[e.By]
 		if mine || stream || subscription || connection || e.Kind >= Saved || i == f.At {
 			by[e.By] = true
+			if i < f.At-about && !mine || i > f.At+about/4 {
+				continue
+			}
 			out = append(out, fmt.Sprintf("%d %s qos%d %v of %d %s", i, e, e.QoS, e.Present, e.Of, e.At.Format("05.000000")))
 		}
 	}

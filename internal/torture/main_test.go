@@ -36,5 +36,10 @@ func report(t *testing.T, p *Plant, faults []Fault) {
 		for _, line := range p.H.About(faults[0]) {
 			t.Log(line)
 		}
+		if f, err := os.CreateTemp("", "torture-*.history"); err == nil {
+			_, _ = f.WriteString(p.H.Dump())
+			_ = f.Close()
+			t.Logf("all that happened is in %s", f.Name())
+		}
 	}
 }

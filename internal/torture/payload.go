@@ -2,6 +2,7 @@ package torture
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -19,10 +20,11 @@ func (m *Message) Payload() []byte {
 	h := fnv.New64a()
 	_, _ = h.Write(b)
 	rng := rand.New(rand.NewPCG(h.Sum64(), 1))
-	for range m.Size {
-		b = append(b, byte(rng.Uint32()))
+	end := len(b) + m.Size
+	for len(b) < end {
+		b = binary.LittleEndian.AppendUint64(b, rng.Uint64())
 	}
-	return b
+	return b[:end]
 }
 
 // messageOf finds the message that a payload belongs to, by its ID in registry.

@@ -14,11 +14,15 @@ import (
 // queues and a shared subscription, with clients that acknowledge late, refuse, break off and take over; and Wills.
 type Plant struct {
 	H       *History
-	Retains bool // the broker deletes old messages
+	Retains bool          // the broker deletes old messages
+	Sizes   []int         // of payloads
+	Pace    time.Duration // the longest pause between two batches of a publisher
 
 	publishers []*publisher
 	members    []*member
 	mortals    []*mortal
+	surveyor   *Client // measures how far the broker has come
+	surveyed   int
 	rng        *rand.Rand
 	seed       uint64
 	logs       int
@@ -63,7 +67,7 @@ func NewPlant(seed uint64, retains bool) *Plant {
 		Reader{Name: "s1"}, Reader{Name: "s2"}, Reader{Name: "s3"}, Reader{Name: "s4"}, Reader{Name: "q", Kind: Queue}, Reader{Name: "q2", Kind: Queue},
 		Reader{Name: "g", Kind: Group},
 	)
-	p := &Plant{H: h, Retains: retains, rng: rand.New(rand.NewPCG(seed, 3)), seed: seed}
+	p := &Plant{H: h, Retains: retains, Sizes: []int{0, 10, 100, 700, 3000}, Pace: 3 * time.Millisecond, rng: rand.New(rand.NewPCG(seed, 3)), seed: seed}
 	for i, v := range []packet.Version{packet.V5, packet.V311, packet.V5} {
 		id := fmt.Sprint("p", i)
 		p.publishers = append(p.publishers, &publisher{Client: NewClient(h, id, v, p.next()), name: id, numbers: map[string]int{}})
@@ -96,6 +100,7 @@ func NewPlant(seed uint64, retains bool) *Plant {
 		c.Durable = i == 1
 		p.mortals = append(p.mortals, p.mortal(c, 0))
 	}
+	p.surveyor = NewClient(h, "surveyor", packet.V5, p.next())
 	return p
 }
 
@@ -112,7 +117,7 @@ func (p *Plant) mortal(c *Client, wills int) *mortal {
 
 // Clone returns a plant that goes its own way from here. No client may be connected.
 func (p *Plant) Clone(seed uint64) *Plant {
-	q := &Plant{H: p.H.Clone(), Retains: p.Retains, rng: rand.New(rand.NewPCG(seed, 3)), seed: seed, logs: p.logs}
+	q := &Plant{H: p.H.Clone(), Retains: p.Retains, Sizes: p.Sizes, Pace: p.Pace, rng: rand.New(rand.NewPCG(seed, 3)), seed: seed, logs: p.logs}
 	for _, x := range p.publishers {
 		n := map[string]int{}
 		for k, v := range x.numbers {
@@ -128,6 +133,7 @@ func (p *Plant) Clone(seed uint64) *Plant {
 	for _, x := range p.mortals {
 		q.mortals = append(q.mortals, q.mortal(x.Client.Clone(q.H, q.next()), x.wills))
 	}
+	q.surveyor, q.surveyed = p.surveyor.Clone(q.H, q.next()), p.surveyed
 	return q
 }
 
@@ -142,7 +148,7 @@ func (p *Plant) clients() []*Client {
 	for _, x := range p.mortals {
 		all = append(all, x.Client)
 	}
-	return all
+	return append(all, p.surveyor)
 }
 
 // Work has everybody at work until ctx ends. The broker may die meanwhile and come back: clients try again.
@@ -165,7 +171,7 @@ func (p *Plant) Work(ctx context.Context, addr string) {
 		})
 	}
 	for _, x := range p.publishers {
-		each(x.Client, 3*time.Millisecond, x.step)
+		each(x.Client, p.Pace, func(rng *rand.Rand) { x.step(rng, p.Sizes) })
 	}
 	for _, x := range p.members {
 		each(x.Client, 10*time.Millisecond, x.step)
@@ -189,22 +195,35 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// saved notes that what the broker had taken a while ago is on disk by now, without anybody having waited for it.
+// saved notes that what the broker had taken a while ago is on disk by now, without anybody having waited for it. Acknowledgements of deliveries
+// are saved at the broker's leisure, a few milliseconds and one commit later; what is acknowledged to a publisher after that came later in
+// its journal.
 func (p *Plant) saved(ctx context.Context) {
-	of := p.H.Len()
-	for range 12 { // in many steps: on a busy machine one long sleep proves little
+	if !p.surveyor.Connected() && p.surveyor.Connect() != nil {
 		pause(ctx, 5*time.Millisecond)
+		return
 	}
-	for _, x := range p.publishers[:2] {
-		if ctx.Err() != nil || x.Ping() != nil {
+	of := p.H.Len()
+	for range 3 {
+		for range 4 { // in many steps: on a busy machine one long sleep proves little
+			pause(ctx, 5*time.Millisecond)
+		}
+		p.surveyed++
+		m := &Message{Source: p.surveyor.ID, Topic: "survey", N: p.surveyed, QoS: 1}
+		if p.surveyor.Publish(m) != nil {
 			return
+		}
+		for p.surveyor.Pending() > 0 {
+			if pause(ctx, time.Millisecond); ctx.Err() != nil || !p.surveyor.Connected() {
+				return
+			}
 		}
 	}
 	p.H.Add(Event{Kind: Saved, Of: of})
 }
 
 // step publishes something.
-func (x *publisher) step(rng *rand.Rand) {
+func (x *publisher) step(rng *rand.Rand, sizes []int) {
 	if x.Pending() > 30 {
 		return
 	}
@@ -214,13 +233,13 @@ func (x *publisher) step(rng *rand.Rand) {
 		batch = append(batch, &Message{Source: x.name, Topic: "ret/" + x.name + "/~", N: 1, QoS: 1, Retain: true})
 	}
 	for range 1 + rng.IntN(6) {
-		batch = append(batch, x.message(rng))
+		batch = append(batch, x.message(rng, sizes))
 	}
 	_ = x.Publish(batch...)
 }
 
-func (x *publisher) message(rng *rand.Rand) *Message {
-	m := &Message{Source: x.name, QoS: []byte{0, 1, 1, 1, 2, 2}[rng.IntN(6)], Size: []int{0, 10, 100, 700, 3000}[rng.IntN(5)]}
+func (x *publisher) message(rng *rand.Rand, sizes []int) *Message {
+	m := &Message{Source: x.name, QoS: []byte{0, 1, 1, 1, 2, 2}[rng.IntN(6)], Size: sizes[rng.IntN(len(sizes))]}
 	switch k := rng.IntN(20); {
 	case k == 0:
 		m.Topic, m.Retain, m.QoS = "ret/"+x.name+"/a", true, byte(1+rng.IntN(2))

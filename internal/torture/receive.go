@@ -69,6 +69,7 @@ func (c *Client) take(f []byte, n int) error {
 		}
 		return nil
 	case packet.TypeDisconnect:
+		c.leaving = false // the broker has its own reasons to close
 		return nil
 	}
 	return fmt.Errorf("unexpected % .40X", f)
