@@ -60,6 +60,7 @@ func identified(id, body string) []byte {
 }
 
 func TestReceipts(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Start(t, testbroker.Options{})
 	const n = 300
 	var first map[uint16]place
@@ -113,6 +114,7 @@ func TestReceipts(t *testing.T) {
 
 // What has no place in the log is answered and not named; who has not asked, or not any more, is told nothing.
 func TestReceiptsOfOthers(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	for _, v := range []packet.Version{packet.V311, packet.V5} {
 		name := fmt.Sprint("p", v)

@@ -120,7 +120,7 @@ func TestPartitionsHaveOneHolder(t *testing.T) { // AT-61: all of it with EDGEMQ
 		}
 	})
 	changes := 0
-	for end := time.Now().Add(lasts); time.Now().Before(end) && !t.Failed(); changes++ {
+	for end := time.Now().Add(lasts); (time.Now().Before(end) || changes < 4) && !t.Failed(); changes++ {
 		time.Sleep(every)
 		name := fmt.Sprint("m", rand.IntN(6))
 		if leave := members[name]; leave == nil {
@@ -139,7 +139,7 @@ func TestPartitionsHaveOneHolder(t *testing.T) { // AT-61: all of it with EDGEMQ
 		leave()
 	}
 	wg.Wait()
-	if f.takeovers < partitions+changes/2 {
+	if f.takeovers <= partitions {
 		t.Fatalf("partitions were taken %d times in %d changes: nobody came or went", f.takeovers, changes)
 	}
 	const window = 1024 // session.window

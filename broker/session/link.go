@@ -48,9 +48,13 @@ type Link struct {
 
 	sentAliases map[uint32]uint16 // topic aliases towards the client, by topic number; the writer's
 
+	over bool          // the reader is done: all that came is in the store's hands; guarded by Manager.mu
+	gone chan struct{} // closed then; made when another link waits for it; guarded by Manager.mu
+
 	// What only the reader uses.
-	resumes bool   // the session has deliveries that earlier connections left unfinished
-	resumed []byte // what is to be sent of them first
+	after   <-chan struct{} // of the connection that this one took over; nil if there is nothing to wait for
+	resumes bool            // the session has deliveries that earlier connections left unfinished
+	resumed []byte          // what is to be sent of them first
 	in      *ingest
 	topics  map[string]*topicRef
 	aliases []*topicRef

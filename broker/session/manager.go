@@ -180,6 +180,7 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 		old := s.link
 		if old != nil {
 			s.release()
+			l.follow(old)
 			old.Kick(packet.CodeTakenOver, "another connection uses this client id")
 		}
 		over := c.Clean || s.expiry == 0 || s.expired(time.Now())
@@ -297,8 +298,15 @@ func (m *Manager) Detach(l *Link) {
 	if s == nil {
 		return
 	}
+	if l.in != nil { // the reader has panicked
+		l.in.batch.forget()
+		l.in = nil
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if l.over = true; l.gone != nil {
+		close(l.gone)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != l {
@@ -321,6 +329,19 @@ func (m *Manager) Detach(l *Link) {
 	if err := m.hub.Save(muts, nil, feeds...); err != nil && !errors.Is(err, store.ErrFailed) {
 		m.logger.Error("saving a session failed", "client", s.id, "err", err)
 	}
+}
+
+// follow has the link's publishes wait until the reader of the one that it takes over is done; Manager.mu is held. That one may have
+// read publishes that it has not handed to the store yet. A client that sends them again must find them stored, or they would come
+// behind those that it sent after them; and as duplicates they would be acknowledged before they are on disk.
+func (l *Link) follow(old *Link) {
+	if old.over {
+		return
+	}
+	if old.gone == nil {
+		old.gone = make(chan struct{})
+	}
+	l.after = old.gone
 }
 
 // Goodbye carries out the client's DISCONNECT; Detach follows. What it says holds at once: the client may come back before

@@ -57,6 +57,10 @@ func (l *Link) Publish(p *packet.Publish) error {
 	if p.QoS > l.m.opt.MaxQoS {
 		return &packet.Error{Code: packet.CodeQoSNotSupported, Rule: "MQTT-3.2.2-11", Msg: "QoS is above the maximum"}
 	}
+	if l.after != nil {
+		<-l.after
+		l.after = nil
+	}
 	if l.m.opt.Auth.Rules() != l.rules {
 		if err := l.relook(); err != nil {
 			return err
