@@ -81,7 +81,7 @@ var layers = [][]string{
 }
 
 // outside are packages that no part of the broker may need: tools, clients, tests.
-var outside = []string{"internal/client", "internal/testbroker", "internal/testcert", "internal/e2e", "internal/torture", "internal/arch", "internal/bench", "sdk", "examples"}
+var outside = []string{"internal/client", "internal/testbroker", "internal/testcert", "internal/e2e", "internal/accept", "internal/torture", "internal/arch", "internal/bench", "sdk", "examples"}
 
 // homes says where the libraries with a large face may be imported: anywhere else, and a change of library
 // is a change of everything.
