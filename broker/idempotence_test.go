@@ -27,7 +27,7 @@ func withProps(t *testing.T, c *testbroker.Raw, topic, payload string, props ...
 }
 
 // AT-77: the same (client, epoch, id) published three times is stored once, also over a restart; a lower epoch is refused.
-func TestIdempotence(t *testing.T) {
+func TestAT77Idempotence(t *testing.T) {
 	t.Parallel()
 	o := testbroker.Options{Dir: t.TempDir()}
 	b := testbroker.Run(t, o)

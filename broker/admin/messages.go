@@ -80,12 +80,10 @@ func (s *Server) query(r *http.Request) (Messages, error) {
 	}
 	for i, name := range []string{"id", "key"} {
 		if v := q.Get(name); v != "" {
-			recs, err := s.Store.Lookup(nil, keyKinds[i], []byte(v), offset, int(limit))
-			page := s.page(recs)
-			if len(recs) == int(limit) {
-				page.Next = recs[len(recs)-1].Offset + 1
+			if q.Get("topic") != "" {
+				return Messages{}, bad("%s and topic: one of them", name)
 			}
-			return page, err
+			return s.lookup(keyKinds[i], v, offset, int(limit), q.Get("from"), q.Get("to"))
 		}
 	}
 	if q.Get("topic") == "" && q.Get("from") == "" && q.Get("to") == "" && q.Get("limit") == "" && offset > 0 {
@@ -100,22 +98,49 @@ func everything(uint64, uint32) bool { return true }
 // keyKinds are the kinds of keys for the parameters id and key.
 var keyKinds = [2]byte{KindMessageID, KindSearchKey}
 
-// scan reads the messages of a filter in a range.
-func (s *Server) scan(offset uint64, limit int, filter, from, to string) (Messages, error) {
-	end := s.Store.Committed()
+// bounds returns the offsets of a range of time, of which either end may be empty, from an offset on.
+func (s *Server) bounds(offset uint64, from, to string) (first, end uint64, err error) {
+	first, end = offset, s.Store.Committed()
 	if from != "" {
-		first, err := s.start(from)
+		at, err := s.start(from)
 		if err != nil {
-			return Messages{}, err
+			return 0, 0, err
 		}
-		offset = max(offset, first)
+		first = max(offset, at)
 	}
 	if to != "" {
-		last, err := s.start(to)
+		at, err := s.start(to)
 		if err != nil {
-			return Messages{}, err
+			return 0, 0, err
 		}
-		end = min(end, last)
+		end = min(end, at)
+	}
+	return first, end, nil
+}
+
+// lookup finds the messages that have a key in a range.
+func (s *Server) lookup(kind byte, key string, offset uint64, limit int, from, to string) (Messages, error) {
+	first, end, err := s.bounds(offset, from, to)
+	if err != nil {
+		return Messages{}, err
+	}
+	recs, err := s.Store.Lookup(nil, kind, []byte(key), first, limit)
+	more := len(recs) == limit
+	for len(recs) > 0 && recs[len(recs)-1].Offset >= end {
+		recs, more = recs[:len(recs)-1], false
+	}
+	page := s.page(recs)
+	if more {
+		page.Next = recs[len(recs)-1].Offset + 1
+	}
+	return page, err
+}
+
+// scan reads the messages of a filter in a range.
+func (s *Server) scan(offset uint64, limit int, filter, from, to string) (Messages, error) {
+	offset, end, err := s.bounds(offset, from, to)
+	if err != nil {
+		return Messages{}, err
 	}
 	wants, err := s.matcher(filter)
 	if err != nil {

@@ -31,11 +31,11 @@ func messageGet(f *adminFlags) *cobra.Command {
 		limit                    = 100
 	)
 	cmd := &cobra.Command{
-		Use:   "get (--offset N | --id ID | --key KEY | --topic FILTER [--from START] [--to END])",
+		Use:   "get (--offset N | --id ID | --key KEY | --topic FILTER) [--from START] [--to END]",
 		Short: "Show messages by offset, @MessageId, @SearchKey, or topic and time",
 		Example: `  edgemq message get --offset 4711
   edgemq message get --id 7f3c
-  edgemq message get --key order-1234
+  edgemq message get --key order-1234 --from 2h
   edgemq message get --topic 'shop/#' --from 2h --to 1h -n 20
   edgemq message get --topic '$queue/orders-dead'`,
 		Args: cobra.NoArgs,

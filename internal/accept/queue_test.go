@@ -3,6 +3,8 @@ package accept
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -231,5 +233,38 @@ func TestAT22(t *testing.T) {
 		one.Close()
 		two.want(numbers("b", 20)[10:]...)
 		two.nothing()
+	})
+}
+
+// Whatever the order of the filters in the SUBSCRIBE, what comes of it is the same.
+func TestAT92(t *testing.T) {
+	versions(t, "AT-92 order of filters", func(t *testing.T, v packet.Version) {
+		dir := t.TempDir()
+		b := testbroker.Run(t, testbroker.Options{Dir: dir})
+		a := adminOf(t, dir)
+		p := connect(t, b.Addr, v, "p")
+		p.publish("T1", numbers("a", 10)...)
+		p.publish("T2", numbers("b", 10)...)
+		p.publish("T1", numbers("c", 10)...)
+		want := slices.Concat(numbers("a", 10), numbers("b", 10), numbers("c", 10))
+		for i, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+			q := fmt.Sprint("Q", i)
+			filters := []string{"$queue/" + q, "$queue/" + q + "/T1", "$queue/" + q + "/T2"}
+			c := connect(t, b.Addr, v, fmt.Sprint("c", i))
+			c.subscribe(filters[order[0]], filters[order[1]], filters[order[2]])
+			got := map[string][]string{}
+			for range want {
+				d := c.Delivery()
+				c.Ack(d)
+				got[d.Topic] = append(got[d.Topic], d.Payload)
+			}
+			if !slices.Equal(got["T1"], slices.Concat(want[:10], want[20:])) || !slices.Equal(got["T2"], want[10:20]) {
+				t.Errorf("%v: %q", order, got)
+			}
+			await(t, "the last acknowledgement", func() bool { return a.queue(q).Depth == 0 })
+			if x := a.queue(q); !slices.Equal(x.Bindings, []string{"T1", "T2"}) || x.Cursor != 31 {
+				t.Errorf("%v: %+v", order, x)
+			}
+		}
 	})
 }
