@@ -106,7 +106,8 @@ func (b *Broker) build() error {
 		MaxLag:            feed.Lag{Bytes: max(0, o.MaxLagBytes), Time: max(0, o.MaxLagTime)},
 		ReceiveMaximum:    o.ReceiveMaximum,
 		TopicAliasMaximum: max(0, o.TopicAliasMaximum),
-		MaxQoS:            maxQoS,
+		MaxQoS:            byte(o.MaxQoS),
+		NoRetain:          o.NoRetain,
 		Topics:            limits,
 		StoreQoS0:         !o.StoreQoS0No,
 		DedupWindow:       max(0, o.DedupWindow),
@@ -134,9 +135,6 @@ func (b *Broker) parts() admin.Parts {
 	}
 }
 
-// maxQoS is the highest QoS that is offered.
-const maxQoS = 2
-
 // listen builds mochi's server and opens the addresses.
 func (b *Broker) listen() error {
 	o := b.opt
@@ -162,7 +160,9 @@ func (b *Broker) listen() error {
 		CertificateNames: o.CertificateNames,
 		Connack: packet.Connack{
 			ReceiveMaximum:    uint16(min(o.ReceiveMaximum, 65535)),
-			MaximumQoS:        maxQoS,
+			HasMaximumQoS:     o.MaxQoS < 2, // [MQTT-3.2.2-9]
+			MaximumQoS:        byte(o.MaxQoS),
+			NoRetain:          o.NoRetain,
 			TopicAliasMaximum: uint16(max(0, o.TopicAliasMaximum)),
 		},
 	}

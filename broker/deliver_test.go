@@ -239,12 +239,12 @@ func TestTopicAlias(t *testing.T) {
 		}
 	}
 	put("", 2, "unmapped")
-	if code := c.ExpectClosed(); code != int(packet.CodeProtocol) {
+	if code := c.ExpectClosed(); code != int(packet.CodeAliasInvalid) {
 		t.Errorf("an unmapped alias: DISCONNECT 0x%X", code)
 	}
 	c = testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("c"))
 	put("", 1, "of the last connection")
-	if code := c.ExpectClosed(); code != int(packet.CodeProtocol) {
+	if code := c.ExpectClosed(); code != int(packet.CodeAliasInvalid) {
 		t.Errorf("an alias of the last connection: DISCONNECT 0x%X", code)
 	}
 	c = testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("c"))

@@ -70,6 +70,9 @@ type Options struct {
 	DedupCount  int           // ids of one publisher; 0 means 65,536, which is more than a client can have unacknowledged
 	DedupTotal  int           // ids of all; 0 means 1,000,000
 
+	MaxQoS   int  // of clients' publishes and of subscriptions; 0 means 2, negative 0
+	NoRetain bool // no messages are retained, and none sent
+
 	ConnectTimeout    time.Duration // from accept to CONNECT; 0 means 10 s
 	MaxPacket         int           // bytes; 0 means 1 MiB
 	MaxTopicLevels    int           // 0 means 128
@@ -92,6 +95,8 @@ func (o Options) withDefaults() Options {
 	if len(o.Listeners) == 0 {
 		o.Listeners = []Listener{{Name: "default", Type: "tcp", Address: "127.0.0.1:1883"}}
 	}
+	def(&o.MaxQoS, 2)
+	o.MaxQoS = min(max(0, o.MaxQoS), 2)
 	def(&o.MaxSessionExpiry, 0xFFFFFFFF)
 	def(&o.V3SessionExpiry, 0xFFFFFFFF)
 	def(&o.Window, 1024)

@@ -238,6 +238,11 @@ func (c *Conn) connect(f []byte) error {
 		c.refuse(p, err)
 		return err
 	}
+	if w := p.Will; w != nil && w.Retain && c.opt.Connack.NoRetain {
+		err := &packet.Error{Code: packet.CodeRetainNotSupported, Rule: "MQTT-3.2.2-13", Msg: "retained messages are not supported"}
+		c.refuse(p, err)
+		return err
+	}
 	if len(p.ClientID) > maxClientID {
 		err := &packet.Error{Code: packet.CodeClientIDInvalid, Rule: "MQTT-3.1.3-8", Msg: "client id is longer than 4096 bytes"}
 		c.refuse(p, err)
@@ -388,7 +393,7 @@ func (c *Conn) connack(p []byte) {
 			a.HasServerKeepAlive, a.ServerKeepAlive = true, c.keepAlive
 		}
 	}
-	c.link.Send(packet.AppendConnack(nil, v, &a))
+	c.link.Accept(packet.AppendConnack(nil, v, &a))
 }
 
 // Finish ends whatever is left of the connection; its reader has ended.

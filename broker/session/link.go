@@ -42,6 +42,7 @@ type Link struct {
 	mu      sync.Mutex
 	out     []byte     // whole packets to be written
 	room    *sync.Cond // told when out has been taken; made at first use
+	greeted bool       // the CONNACK is among out, or was
 	closing bool       // close once out is written
 	closed  bool
 	cause   string // why we closed it
@@ -88,6 +89,17 @@ func (l *Link) Send(p []byte) {
 	l.Wake()
 }
 
+// Accept queues the CONNACK that lets the client in. From now on it is told why its connection ends.
+func (l *Link) Accept(connack []byte) {
+	l.mu.Lock()
+	if !l.closing && !l.closed {
+		l.out = append(l.out, connack...)
+		l.greeted = true
+	}
+	l.mu.Unlock()
+	l.Wake()
+}
+
 // Start allows deliveries. The CONNACK has been sent before.
 func (l *Link) Start() {
 	if l.resumes {
@@ -109,7 +121,7 @@ func (l *Link) Start() {
 func (l *Link) Kick(code byte, reason string) {
 	l.close(func() {
 		l.cause = reason
-		if l.live.Load() && l.Version == packet.V5 { // in this order: Version is the reader's until then
+		if l.greeted && l.Version == packet.V5 { // in this order: Version is the reader's until then [MQTT-3.14.0-1]
 			d := packet.Disconnect{Code: code, ReasonString: l.Reason(reason, 0)}
 			l.out = packet.AppendDisconnect(l.out, l.Version, &d)
 		}

@@ -31,6 +31,7 @@ type Options struct {
 	ReceiveMaximum    int // unacknowledged publishes of an MQTT 5 client
 	TopicAliasMaximum int
 	MaxQoS            byte
+	NoRetain          bool // no messages are retained, and none sent
 	Topics            topic.Limits
 	StoreQoS0         bool
 	DedupWindow       time.Duration           // how long a publisher's @MessageIds are remembered; 0 turns it off

@@ -57,6 +57,9 @@ func (l *Link) Publish(p *packet.Publish) error {
 	if p.QoS > l.m.opt.MaxQoS {
 		return &packet.Error{Code: packet.CodeQoSNotSupported, Rule: "MQTT-3.2.2-11", Msg: "QoS is above the maximum"}
 	}
+	if p.Retain && l.m.opt.NoRetain {
+		return &packet.Error{Code: packet.CodeRetainNotSupported, Rule: "MQTT-3.2.2-14", Msg: "retained messages are not supported"}
+	}
 	if l.after != nil {
 		<-l.after
 		l.after = nil
@@ -332,7 +335,7 @@ func (l *Link) resolve(p *packet.Publish) (*topicRef, error) {
 		}
 		if len(p.Topic) == 0 {
 			if int(p.Alias) >= len(l.aliases) || l.aliases[p.Alias] == nil {
-				return nil, &packet.Error{Code: packet.CodeProtocol, Rule: "MQTT-3.3.2-8", Msg: "topic alias was never set"}
+				return nil, &packet.Error{Code: packet.CodeAliasInvalid, Msg: "topic alias was never set"} // 3.3.2.3.4
 			}
 			return l.current(l.aliases[p.Alias])
 		}

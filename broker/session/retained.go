@@ -328,7 +328,9 @@ func (r *retainedSource) ready() bool {
 	r.asked = true
 	if r.m.hub.Reached(r.from, w) {
 		r.built = true
-		r.names = r.m.retained.match(r.filter, r.sub.After)
+		if !r.m.opt.NoRetain {
+			r.names = r.m.retained.match(r.filter, r.sub.After)
+		}
 		if r.m.opt.System != nil && topic.System(r.filter) { // nobody can publish there
 			r.names = slices.DeleteFunc(r.m.opt.System.Match(r.filter), func(name string) bool { return name <= r.sub.After })
 		}

@@ -1,16 +1,11 @@
 package session
 
 import (
-	"context"
-	"log/slog"
 	"testing"
 	"time"
 
-	"github.com/edgemq/edgemq/broker/feed"
-	"github.com/edgemq/edgemq/broker/topic"
 	"github.com/edgemq/edgemq/store"
 	"github.com/edgemq/edgemq/store/record"
-	"github.com/edgemq/edgemq/store/vfs/vfstest"
 )
 
 // A broker died with a client connected, and the client is back before anybody has looked at Wills: one whose delay is over is published
@@ -28,17 +23,7 @@ func TestWillOfAClientThatReturnsFirst(t *testing.T) {
 		{"the delay is not over, since it left", 1000, time.Minute, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := vfstest.NewDisk(vfstest.Never)
-			t.Cleanup(func() { _ = d.Close() })
-			log, err := store.Open(store.Options{Dir: "data", FS: d, MinFree: 1, JournalFileBytes: 128 << 10})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(context.Background())
-			ran := make(chan error, 1)
-			go func() { ran <- log.Run(ctx) }()
-			defer func() { cancel(); <-ran; _ = log.Close() }()
-
+			log := openStore(t)
 			w := &will{topic: "will", delay: tt.delay, body: []byte("gone")}
 			w.flags = w.flags.WithQoS(1)
 			if tt.due != 0 {
@@ -50,16 +35,7 @@ func TestWillOfAClientThatReturnsFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-done
-			logger := slog.New(slog.DiscardHandler)
-			hub := feed.NewHub(log, logger)
-			queues, err := feed.OpenQueues(hub, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := NewManager(log, hub, queues, Options{MaxExpiry: Never, MaxQoS: 2, Topics: topic.Limits{MaxLevels: 8, MaxBytes: 100}}, logger)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := newManager(t, log)
 			s := m.sessions["c"]
 			s.mu.Lock()
 			s.willOnReturn(false, false)
@@ -77,8 +53,3 @@ func TestWillOfAClientThatReturnsFirst(t *testing.T) {
 		})
 	}
 }
-
-// committed is a store.Completion that tells a channel.
-type committed chan error
-
-func (c committed) Committed(_ uint64, err error) { c <- err }

@@ -33,6 +33,8 @@ func (c *Config) Broker(logger *slog.Logger) broker.Options {
 		DedupTotal:        c.Dedup.Total,
 		ConnectTimeout:    c.Limits.ConnectTimeout,
 		MaxPacket:         int(c.Limits.MaxPacket),
+		MaxQoS:            orNone(c.Limits.MaxQoS),
+		NoRetain:          !c.Limits.Retain,
 		MaxTopicLevels:    c.Limits.MaxTopicLevels,
 		MaxTopicBytes:     c.Limits.MaxTopicBytes,
 		ReceiveMaximum:    c.Limits.ReceiveMaximum,

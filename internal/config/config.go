@@ -146,6 +146,8 @@ type Queue struct {
 type Limits struct {
 	ConnectTimeout time.Duration
 	MaxPacket      int64
+	MaxQoS         int
+	Retain         bool
 	MaxTopicLevels int
 	MaxTopicBytes  int
 	ReceiveMaximum int

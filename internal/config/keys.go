@@ -267,6 +267,19 @@ var keys = []key{
 		"The largest packet a client may send; announced to MQTT 5 clients.",
 	},
 	{
+		"limits.max_qos", "2",
+		number{0, 2},
+		func(c *Config) any { return &c.Limits.MaxQoS },
+		"The highest QoS of publishes and of subscriptions; announced to MQTT 5 clients. A publish above it ends the connection,\n" +
+			"a subscription is granted less.",
+	},
+	{
+		"limits.retain", "true",
+		boolean{},
+		func(c *Config) any { return &c.Limits.Retain },
+		"false: a publish with RETAIN ends the connection, and retained messages are not sent; announced to MQTT 5 clients.",
+	},
+	{
 		"limits.max_topic_levels", "128",
 		number{1, 65535},
 		func(c *Config) any { return &c.Limits.MaxTopicLevels },
