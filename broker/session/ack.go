@@ -148,6 +148,7 @@ func (s *Session) finish(fl *flight, a answer, done *settling, muts *[]store.Mut
 		}
 		*muts = append(*muts, record.Delete(record.BucketInflight, sentKey(s.id, fl.id)))
 	}
+	*muts = s.forgetKept(*muts, fl.m.key, fl.id)
 	s.flights.take(fl.id)
 }
 

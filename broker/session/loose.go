@@ -2,6 +2,8 @@ package session
 
 import (
 	"cmp"
+	"encoding/binary"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -16,8 +18,16 @@ import (
 // group has settled it, and the session finishes it without the group's feed. [MQTT-4.8.2-4] [MQTT-4.8.2-5] The same goes for
 // what was on its way when the client unsubscribed. [MQTT-3.10.4-3]
 
-// apartKey stands for the feed of deliveries whose subscription is no more.
-const apartKey = "x/"
+// The feeds that deliveries belong to whose subscription is no more. One that had a feed to itself has apartKey or stampedKey and
+// that feed's name.
+const (
+	apartKey   = "x/"
+	stampedKey = "x/s" // with the properties of a replay
+	keptKey    = "x/m" // their messages, which are in no log, are in the state
+)
+
+// isApart tells whether a feed is one of these.
+func isApart(key string) bool { return strings.HasPrefix(key, apartKey) }
 
 // apart is the source of such deliveries: nothing more comes from it.
 type apart struct{}
@@ -35,7 +45,7 @@ func (m *Manager) loose(key string) *membership {
 
 // keepApart settles what the session is being sent at QoS 2 as a member of a group, before it leaves: nobody else is to have it. mu is held.
 func (s *Session) keepApart(m *membership) {
-	if m.f == nil || m.key == apartKey || !strings.HasPrefix(m.key, feed.SharePrefix) {
+	if m.f == nil || isApart(m.key) || !strings.HasPrefix(m.key, feed.SharePrefix) {
 		return
 	}
 	var seqs []uint64
@@ -55,6 +65,39 @@ func (s *Session) keepApart(m *membership) {
 		}
 	}
 	m.Settle(seqs...)
+}
+
+// goOn has a delivery that was sent go on though its subscription ends, and reports false if there would be no message to send again: mu
+// is held.
+func (s *Session) goOn(m *membership, fl *flight, c *change) bool {
+	key := apartKey + m.key
+	switch {
+	case m.retained != nil:
+		name, v, ok := m.retained.sent(fl.seq)
+		if !ok {
+			return false
+		}
+		if key, fl.offset = keptKey, 1<<63|uint64(fl.id); s.durable {
+			c.muts = append(c.muts, record.Put(record.BucketInflight, keptID(s.id, fl.id), appendKept(nil, m.envelope, name, v)))
+		}
+	case !strings.HasPrefix(m.key, soloPrefix):
+		return false
+	case m.stamps:
+		key = stampedKey + m.key
+	}
+	fl.m = &membership{source: apart{}, key: key}
+	if s.durable && fl.stage == sentQoS2 {
+		c.muts = append(c.muts, s.saveFlight(key, fl))
+	}
+	return true
+}
+
+// forgetKept appends that a kept message is not needed any more, if it is one.
+func (s *Session) forgetKept(muts []store.Mutation, key string, id uint16) []store.Mutation {
+	if key == keptKey && s.durable {
+		muts = append(muts, record.Delete(record.BucketInflight, keptID(s.id, id)))
+	}
+	return muts
 }
 
 // setApart takes a delivery of QoS 2 from its source, which is no more; mu is held.
@@ -90,7 +133,7 @@ func (s *Session) orphans(c *change) {
 	m := &membership{source: apart{}, key: apartKey, f: s.own}
 	for i := range s.flights.slots {
 		fl := &s.flights.slots[i]
-		if fl.id == 0 || fl.m == nil || fl.m.f != s.own || fl.m.key == apartKey || !slices.Contains(seqs, fl.seq) {
+		if fl.id == 0 || fl.m == nil || fl.m.f != s.own || isApart(fl.m.key) || !slices.Contains(seqs, fl.seq) {
 			continue
 		}
 		if fl.m = m; s.durable && fl.stage != sentQoS1 {
@@ -109,8 +152,8 @@ func (s *Session) saveUnacked() store.Mutation {
 		all.add(k, to)
 	}
 	for _, fl := range s.flights.slots {
-		if fl.id != 0 && fl.m != nil && fl.m.key == apartKey {
-			all.add(flightKey{apartKey, fl.offset}, resend{fl.id, fl.stage})
+		if fl.id != 0 && fl.m != nil && isApart(fl.m.key) {
+			all.add(flightKey{fl.m.key, fl.offset}, resend{fl.id, fl.stage})
 		}
 	}
 	return all.mutation(s.id)
@@ -120,7 +163,7 @@ func (s *Session) saveUnacked() store.Mutation {
 func (s *Session) resumeLoose(l *Link) {
 	var keys []flightKey
 	for k, to := range s.resend.byKey {
-		if k.feed == apartKey || to.stage != sentQoS1 && strings.HasPrefix(k.feed, feed.SharePrefix) {
+		if isApart(k.feed) || to.stage != sentQoS1 && strings.HasPrefix(k.feed, feed.SharePrefix) {
 			keys = append(keys, k)
 		}
 	}
@@ -131,8 +174,11 @@ func (s *Session) resumeLoose(l *Link) {
 		to, _, _ := s.resend.take(k)
 		m := members[k.feed]
 		if m == nil {
-			if m = s.m.loose(k.feed); k.feed == apartKey {
+			switch m = s.m.loose(k.feed); {
+			case k.feed == apartKey:
 				m.f = s.own
+			case isApart(k.feed):
+				m.f = nil
 			}
 			members[k.feed] = m
 		}
@@ -143,7 +189,7 @@ func (s *Session) resumeLoose(l *Link) {
 		}
 		switch {
 		case !sent:
-			muts = s.forgetFlights(muts, []resend{to})
+			muts = s.forgetKept(s.forgetFlights(muts, []resend{to}), k.feed, to.id)
 		case !s.flights.place(fl):
 			muts = s.forgetFlight(muts, to)
 		case to.stage == released:
@@ -157,20 +203,22 @@ func (s *Session) resumeLoose(l *Link) {
 	}
 }
 
-// sendAgain appends the PUBLISH of a record to what is sent first, and reports false if there is nothing to send: retention has
-// deleted the record, or the client takes no packet as large.
+// sendAgain appends the PUBLISH of a message to what is sent first, and reports false if there is nothing to send: retention has
+// deleted it, the client takes no packet as large, or it may not have it any more.
 func (s *Session) sendAgain(l *Link, k flightKey, to resend) (size int, ok bool) {
-	recs, _, err := s.m.log.NewReader().Read(nil, k.offset, store.Limits{MaxRecords: 1, MaxScan: 1}, func(uint64, uint32) bool { return true })
-	if err != nil || len(recs) == 0 || recs[0].Offset != k.offset {
+	r, envelope, err := s.again(k, to)
+	if err != nil {
 		s.m.logger.Warn("a message that was being sent is gone", "client", s.id, "offset", k.offset, "err", err)
 		return 0, false
 	}
-	r := &recs[0]
-	if name := s.m.log.TopicName(r.Topic); !l.access.Subscribe(name) {
-		s.m.logger.Warn("a message that was being sent is not allowed any more", "client", s.id, "topic", name)
+	o := packet.Outgoing{
+		Dup: true, QoS: 1, PacketID: to.id, Topic: s.m.log.TopicName(r.Topic), Props: r.Props, Payload: r.Payload, Envelope: envelope,
+		Retain: k.feed == keptKey,
+	}
+	if !l.access.Subscribe(o.Topic) {
+		s.m.logger.Warn("a message that was being sent is not allowed any more", "client", s.id, "topic", o.Topic)
 		return 0, false
 	}
-	o := packet.Outgoing{Dup: true, QoS: 1, PacketID: to.id, Topic: s.m.log.TopicName(r.Topic), Props: r.Props, Payload: r.Payload}
 	if to.stage == sentQoS2 {
 		o.QoS = 2
 	}
@@ -181,14 +229,78 @@ func (s *Session) sendAgain(l *Link, k flightKey, to resend) (size int, ok bool)
 			}
 		}
 	}
-	if l.Version == packet.V5 {
+	if l.Version == packet.V5 || envelope {
 		if r.Flags.Has(record.FlagExpiry) {
 			o.HasExpiry, o.Expiry = true, remaining(r.Expiry, r.Time, time.Now().UnixMicro())
 		}
-		if !l.fit(&o, r.Topic) {
+		if strings.HasPrefix(k.feed, stampedKey) {
+			var last origin
+			o.Props = appendStamps(slices.Clone(o.Props), &feed.Item{Record: r}, s.m.log.ClientName(r.Client), s.m.hosts.of(&r, &last))
+		}
+		if l.Version == packet.V5 && !l.fit(&o, r.Topic) {
 			return 0, false
 		}
 	}
 	l.resumed = packet.AppendPublish(l.resumed, l.Version, &o)
 	return len(r.Props) + len(r.Payload) + 64, true
+}
+
+var errGone = errors.New("it is kept no longer")
+
+// again finds the message of a delivery, and tells whether its properties go into the payload.
+func (s *Session) again(k flightKey, to resend) (r store.Record, envelope bool, err error) {
+	if k.feed == keptKey {
+		v, ok, err := s.m.log.Get(record.BucketInflight, keptID(s.id, to.id))
+		if err != nil || !ok {
+			return r, false, cmp.Or(err, errGone)
+		}
+		name, r, envelope, err := parseKept(v)
+		if err == nil {
+			r.Topic, err = s.m.log.TopicID(name)
+		}
+		return r, envelope, err
+	}
+	recs, _, err := s.m.log.NewReader().Read(nil, k.offset, store.Limits{MaxRecords: 1, MaxScan: 1}, func(uint64, uint32) bool { return true })
+	if err != nil || len(recs) == 0 || recs[0].Offset != k.offset {
+		return r, false, cmp.Or(err, errGone)
+	}
+	_, filter, _ := strings.Cut(k.feed, "\x00")
+	return recs[0], strings.HasPrefix(filter, "$v5/"), nil
+}
+
+const keptVersion = 1
+
+// keptID is the key of a kept message.
+func keptID(client string, id uint16) []byte {
+	return append([]byte(client+"\x00m"), byte(id>>8), byte(id))
+}
+
+// appendKept encodes: version u8, flags u8 (1: properties go into the payload), length of topic uvarint, topic, then as in the retained messages.
+func appendKept(dst []byte, envelope bool, name string, v []byte) []byte {
+	flags := byte(0)
+	if envelope {
+		flags = 1
+	}
+	dst = append(dst, keptVersion, flags)
+	dst = binary.AppendUvarint(dst, uint64(len(name)))
+	dst = append(dst, name...)
+	return append(dst, v...)
+}
+
+func parseKept(b []byte) (name string, r store.Record, envelope bool, err error) {
+	if b, err = checkVersion(b, keptVersion); err != nil {
+		return "", r, false, err
+	}
+	if len(b) == 0 {
+		return "", r, false, errDamaged
+	}
+	envelope = b[0]&1 != 0
+	n, k := binary.Uvarint(b[1:])
+	if k <= 0 || n > uint64(len(b)-1-k) {
+		return "", r, false, errDamaged
+	}
+	b = b[1+k:]
+	name = string(b[:n])
+	r, err = parseRetained(b[n:])
+	return name, r, envelope, err
 }

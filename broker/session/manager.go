@@ -407,10 +407,11 @@ func (m *Manager) forget(s *Session, muts []store.Mutation) {
 		muts = append(muts, record.Delete(record.BucketInflight, receivedKey(s.id, id)))
 	}
 	s.rxMu.Unlock()
-	for _, to := range s.resend.byKey {
+	for k, to := range s.resend.byKey {
 		if to.stage != sentQoS1 {
 			muts = append(muts, record.Delete(record.BucketInflight, sentKey(s.id, to.id)))
 		}
+		muts = s.forgetKept(muts, k.feed, to.id)
 	}
 	for filter := range s.subs {
 		muts = append(muts, record.Delete(record.BucketSubscriptions, subKey(s.id, filter)))
@@ -518,37 +519,4 @@ func (m *Manager) Wait() {
 	for m.writers.Load() > 0 {
 		time.Sleep(time.Millisecond)
 	}
-}
-
-// Stats counts what all links did.
-type Stats struct {
-	Sessions, Connections                       int
-	MaxConnections, Connects                    int64    // the most at once; all that ever were
-	MessagesIn, MessagesOut                     [3]int64 // PUBLISH packets by QoS
-	PayloadIn, PayloadOut                       int64    // their bytes, properties included
-	BytesIn, BytesOut                           int64    // on the wire
-	Refused, TooLarge, LostWithQoS0, Duplicates int64
-	LoginsRefused                               int64
-	Denied                                      int64 // publishes (which count as refused), subscriptions and Wills, by rules
-	UnreadableDelayed                           int   // delayed messages that make no sense and were set aside
-}
-
-// Stats returns the counters.
-func (m *Manager) Stats() Stats {
-	m.mu.Lock()
-	n := len(m.sessions)
-	m.mu.Unlock()
-	m.links.mu.Lock()
-	c := len(m.links.all)
-	m.links.mu.Unlock()
-	out := Stats{
-		Sessions: n, Connections: c, MaxConnections: m.peers.Load(), Connects: m.connects.Load(),
-		PayloadIn: m.payloadIn.Load(), PayloadOut: m.payloadOut.Load(), BytesIn: m.bytesIn.Load(), BytesOut: m.bytesOut.Load(),
-		LoginsRefused: m.loginsRefused.Load(), Denied: m.denied.Load(),
-		Refused: m.refused.Load(), TooLarge: m.tooLarge.Load(), LostWithQoS0: m.lost.Load(), Duplicates: m.duplicates.Load(), UnreadableDelayed: m.delayed.unreadable(),
-	}
-	for qos := range out.MessagesIn {
-		out.MessagesIn[qos], out.MessagesOut[qos] = m.messagesIn[qos].Load(), m.messagesOut[qos].Load()
-	}
-	return out
 }

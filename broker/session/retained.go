@@ -219,9 +219,9 @@ type retainedSource struct {
 	asked  bool // to be woken
 	built  bool
 	names  []string
-	next   int    // of names to be taken
-	done   int    // names below are settled
-	open   []bool // of names from done on: taken and not settled
+	next   int     // of names to be taken
+	done   int     // names below are settled
+	open   []int64 // of names from done on: when the message was stored that was taken and is not settled, 0 for none
 	closed bool
 }
 
@@ -237,13 +237,14 @@ func (s *Session) sendRetained(sub subscription, flt topic.Filter, from uint64) 
 	s.members = append(s.members, m)
 }
 
-// stopRetained ends the sending for a subscription that is no more, or begins anew.
-func (s *Session) stopRetained(filter string, c *change) {
+// stopRetained ends the sending for a subscription that is no more, or begins anew: then what was sent and not acknowledged is sent anew
+// as well, else it goes on.
+func (s *Session) stopRetained(filter string, goOn bool, c *change) {
 	c.muts = s.forgetFlights(c.muts, s.resend.drop(retainedPrefix+filter))
 	for _, m := range s.members {
 		if m.retained != nil && m.filter == filter {
 			m.Leave()
-			s.remove(m, c)
+			s.remove(m, goOn, c)
 			return
 		}
 	}
@@ -303,9 +304,11 @@ func (r *retainedSource) Take(dst []feed.Item, maxItems, maxBytes int) []feed.It
 	now := time.Now().UnixMicro()
 	for n := len(dst); r.next < len(r.names) && len(dst)-n < maxItems && maxBytes > 0; r.next++ {
 		it, ok := r.item(r.names[r.next], now)
-		open := ok && it.QoS > 0
-		r.open = append(r.open, open)
-		if !ok {
+		open := int64(0)
+		if ok && it.QoS > 0 {
+			open = it.Time
+		}
+		if r.open = append(r.open, open); !ok {
 			continue
 		}
 		it.Seq = uint64(r.next)
@@ -382,7 +385,7 @@ func (r *retainedSource) Settle(seqs ...uint64) {
 	defer r.mu.Unlock()
 	for _, seq := range seqs {
 		if i := int(seq) - r.done; i >= 0 && i < len(r.open) {
-			r.open[i] = false
+			r.open[i] = 0
 		}
 	}
 	r.advance()
@@ -391,11 +394,29 @@ func (r *retainedSource) Settle(seqs ...uint64) {
 // advance moves done past what is settled; mu is held.
 func (r *retainedSource) advance() {
 	n := 0
-	for n < len(r.open) && !r.open[n] {
+	for n < len(r.open) && r.open[n] == 0 {
 		n++
 	}
 	r.open = r.open[n:]
 	r.done += n
+}
+
+// sent returns the message that was sent and is not settled, as it is in the state, and its topic; false if another one has taken its place
+// since.
+func (r *retainedSource) sent(seq uint64) (name string, v []byte, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := int(seq) - r.done
+	if i < 0 || i >= len(r.open) || r.open[i] == 0 {
+		return "", nil, false
+	}
+	name = r.names[seq]
+	v, ok, err := r.m.log.Get(record.BucketRetained, []byte(name))
+	if err != nil || !ok {
+		return "", nil, false
+	}
+	rec, err := parseRetained(v)
+	return name, v, err == nil && rec.Time == r.open[i]
 }
 
 // progress returns the last topic that is done with, with all before it, and whether that is all.

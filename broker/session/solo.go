@@ -14,8 +14,10 @@ import (
 // Some subscriptions have a feed to themselves: replays, which have a position of their own; exclusive ones; and those of
 // $v5/, which are delivered in another form than the session's ordinary ones. They live as long as the session.
 
+const soloPrefix = "p/"
+
 // soloID is the name of such a feed. Neither part has a NUL.
-func soloID(client, filter string) string { return "p/" + client + "\x00" + filter }
+func soloID(client, filter string) string { return soloPrefix + client + "\x00" + filter }
 
 // solo tells whether a subscription has a feed to itself.
 func solo(flt topic.Filter, sub subscription) bool {
@@ -46,7 +48,7 @@ func (s *Session) subscribeSolo(flt topic.Filter, sub subscription, start *topic
 	sub.Retained = !sub.Replay && (sub.RetainHandling == 0 || sub.RetainHandling == 1 && !existed)
 	s.enroll(f, sub, flt, sub.Replay)
 	if sub.Retained {
-		s.stopRetained(sub.Filter, c)
+		s.stopRetained(sub.Filter, false, c)
 		s.sendRetained(sub, flt, s.m.log.Next())
 	}
 	if s.durable {

@@ -203,6 +203,8 @@ func (s *Session) loadInflight(what string, v []byte) error {
 	case what[0] == 'r':
 		s.received[id] = nil
 		return nil
+	case what[0] == 'm':
+		return nil // looked at when it is sent again
 	case what[0] != 's' || len(b) < 1 || b[0] != byte(sentQoS2) && b[0] != byte(released):
 		return errDamaged
 	}

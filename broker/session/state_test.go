@@ -135,6 +135,18 @@ func FuzzValues(f *testing.F) {
 				t.Errorf("a retained message changed from %+v to %+v, %v", rec, again, err)
 			}
 		}
+		if name, rec, envelope, err := parseKept(b); err == nil {
+			m := &store.Message{Flags: rec.Flags, Expiry: rec.Expiry, Client: rec.Client, Props: rec.Props, Payload: rec.Payload}
+			again, rec2, envelope2, err := parseKept(appendKept(nil, envelope, name, appendRetained(nil, rec.Time, m)))
+			if err != nil || again != name || envelope2 != envelope || !reflect.DeepEqual(rec2, rec) {
+				t.Errorf("a kept message changed from %+v to %+v, %v", rec, rec2, err)
+			}
+		}
+		if w, err := parseWill(b); err == nil {
+			if again, err := parseWill(w.mutation("c").Value); err != nil || !reflect.DeepEqual(again, w) {
+				t.Errorf("a Will changed from %+v to %+v, %v", w, again, err)
+			}
+		}
 		for _, what := range []string{"a", "r\x00\x07", "s\x00\x07", "", "x", "sxx"} {
 			s := &Session{id: "c", received: map[uint16]*Link{}}
 			if s.loadInflight(what, b) != nil {
@@ -147,4 +159,18 @@ func FuzzValues(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestKeptValue(t *testing.T) {
+	msg := &store.Message{Flags: record.Flags(0).WithQoS(2), Props: []byte("props"), Payload: []byte("payload"), Client: 7}
+	b := appendKept(nil, true, "a/b", appendRetained(nil, 9, msg))
+	name, rec, envelope, err := parseKept(b)
+	if err != nil || name != "a/b" || !envelope || rec.Time != 9 || string(rec.Payload) != "payload" || string(rec.Props) != "props" {
+		t.Errorf("%q %+v %v %v", name, rec, envelope, err)
+	}
+	for n := range b[:len(b)-len("payload")-1] {
+		if _, _, _, err := parseKept(b[:n]); err == nil {
+			t.Errorf("%d bytes of it are read", n)
+		}
+	}
 }

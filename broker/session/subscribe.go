@@ -108,7 +108,7 @@ func (s *Session) subscribePlain(sub subscription, c *change) error {
 		sub.Retained, sub.After = true, old.After // what the last SUBSCRIBE began goes on
 		s.subs[sub.Filter] = sub
 	} else if s.subs[sub.Filter] = sub; sub.Retained {
-		s.stopRetained(sub.Filter, c)
+		s.stopRetained(sub.Filter, false, c)
 		s.sendRetained(sub, topic.Filter{Filter: sub.Filter}, s.m.log.Next())
 	}
 	if s.durable {
@@ -215,11 +215,11 @@ func (s *Session) unsubscribe(filter string, access *auth.Access, c *change) byt
 		s.detach(filter, c)
 		s.dropShare(filter)
 	case solo(flt, sub):
-		s.stopRetained(filter, c)
+		s.stopRetained(filter, true, c)
 		s.detach(filter, c)
 		s.dropSolo(filter, flt, c)
 	default:
-		s.stopRetained(filter, c)
+		s.stopRetained(filter, true, c)
 		s.own.Unsubscribe(filter)
 		s.orphans(c)
 	}
@@ -246,17 +246,20 @@ func (s *Session) detach(filter string, c *change) {
 	}
 	s.keepApart(m)
 	m.Leave()
-	s.remove(m, c)
+	s.remove(m, true, c)
 }
 
-// remove takes a source that has left out of the session, and its deliveries out of flights.
-func (s *Session) remove(m *membership, c *change) {
+// remove takes a source that has left out of the session, and its deliveries out of flights, unless they are to go on without it.
+func (s *Session) remove(m *membership, goOn bool, c *change) {
 	s.members = slices.DeleteFunc(slices.Clone(s.members), func(x *membership) bool { return x == m })
+	unacked := false
 	for i, fl := range slices.Clone(s.flights.slots) {
 		if fl.m != m {
 			continue
 		}
 		switch {
+		case goOn && fl.stage != released && s.goOn(m, &s.flights.slots[i], c): // [MQTT-3.10.4-3]
+			unacked = unacked || s.durable && fl.stage == sentQoS1
 		case fl.stage == sentQoS1:
 			s.flights.take(fl.id)
 		case strings.HasPrefix(m.key, feed.SharePrefix): // [MQTT-3.10.4-3]
@@ -264,5 +267,8 @@ func (s *Session) remove(m *membership, c *change) {
 		default: // the client still has to be brought to the end of it
 			c.muts = s.setApart(c.muts, &s.flights.slots[i])
 		}
+	}
+	if unacked {
+		c.muts = append(c.muts, s.saveUnacked())
 	}
 }
