@@ -239,3 +239,36 @@ func BenchmarkOneShotClients(b *testing.B) {
 	b.ReportMetric(rss(), "rss-MiB")
 	b.ReportMetric(float64(r.state.Stats().FileBytes)/float64(b.N), "state-B/client")
 }
+
+// BenchmarkCheckpoint makes what so many clients have written durable, each in a segment of its own. One operation is one checkpoint.
+func BenchmarkCheckpoint(b *testing.B) {
+	for _, clients := range []int{20, 1000, 5000} {
+		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
+			r := start(b, Options{Dir: b.TempDir(), CheckpointBytes: 4 << 30, CheckpointInterval: time.Hour})
+			topic := r.topic("t")
+			ids := make([]uint32, clients)
+			for i := range ids {
+				var err error
+				if ids[i], err = r.ClientID(fmt.Sprint("c", i), true); err != nil { // durable: it has segments of its own
+					b.Fatal(err)
+				}
+			}
+			var took time.Duration
+			b.ResetTimer()
+			for range b.N {
+				b.StopTimer()
+				for _, id := range ids {
+					if err := r.Append(batchMessages(topic, id, 16, 128), nil, true, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+				r.flushAll()
+				b.StartTimer()
+				t := time.Now()
+				r.checkpointAll()
+				took += time.Since(t)
+			}
+			b.ReportMetric(float64(took.Microseconds())/float64(b.N*clients), "us/client")
+		})
+	}
+}

@@ -3,7 +3,10 @@ package store
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/edgemq/edgemq/store/record"
@@ -125,34 +128,20 @@ func (s *Store) saved(cp state.Checkpoint, journaled int64) {
 // sync makes segments and ledger durable, bytes and names.
 func (f *flusher) sync() error {
 	root, fs := f.s.segments, f.s.fs
+	unsynced := make([]*active, 0, len(f.dirty))
 	for _, a := range f.dirty {
-		if !a.unsynced {
-			continue // only sealed
+		if a.unsynced { // others are only sealed
+			unsynced = append(unsynced, a)
 		}
-		w, reopened := a.w, false
-		if w == nil {
-			var err error
-			if w, err = segment.OpenWrite(fs, root, a.client, a.id, a.meta.Bytes); err != nil {
-				return err
-			}
-			reopened = true
-		}
-		err := w.Sync()
-		if reopened {
-			err = errors.Join(err, w.Close())
-		} else if a.meta.Sealed {
-			err = errors.Join(err, a.close())
-		}
-		if err != nil {
-			return err
-		}
-		a.unsynced = false
+	}
+	err := f.atOnce(len(unsynced), func(i int) error { return f.syncSegment(unsynced[i]) })
+	if err != nil {
+		return err
 	}
 	f.writers = slices.DeleteFunc(f.writers, func(a *active) bool { return a.w == nil })
-	for client := range f.dirs {
-		if err := fs.SyncDir(segment.Dir(root, client)); err != nil {
-			return err
-		}
+	dirs := slices.Collect(maps.Keys(f.dirs))
+	if err := f.atOnce(len(dirs), func(i int) error { return fs.SyncDir(segment.Dir(root, dirs[i])) }); err != nil {
+		return err
 	}
 	if len(f.dirs) > 0 {
 		if err := fs.SyncDir(root); err != nil {
@@ -161,6 +150,57 @@ func (f *flusher) sync() error {
 	}
 	clear(f.dirs)
 	return f.s.ledger.Sync()
+}
+
+// syncSegment makes the bytes of a segment durable.
+func (f *flusher) syncSegment(a *active) error {
+	w, reopened := a.w, false
+	if w == nil {
+		var err error
+		if w, err = segment.OpenWrite(f.s.fs, f.s.segments, a.client, a.id, a.meta.Bytes); err != nil {
+			return err
+		}
+		reopened = true
+	}
+	err := w.Sync()
+	if reopened {
+		err = errors.Join(err, w.Close())
+	} else if a.meta.Sealed {
+		err = errors.Join(err, a.close())
+	}
+	if err == nil {
+		a.unsynced = false
+	}
+	return err
+}
+
+const (
+	maxSyncs  = 16 // fsyncs at once; more gain little
+	fewFiles  = 8  // what one goroutine syncs by itself
+	syncFiles = 16 // a share of MaxFiles: one in so many
+)
+
+// atOnce calls fn for 0 to n-1, some at the same time where there are many, and returns the first error. A journaling file system
+// commits its own journal for an fsync, and once for all that wait for it: 5000 files took a tenth of the time it took one by one.
+// With thousands of clients the journal filled up meanwhile, and publishers stood for ten seconds.
+func (f *flusher) atOnce(n int, fn func(i int) error) error {
+	workers := max(1, min(maxSyncs, n/fewFiles, f.s.opt.MaxFiles/syncFiles))
+	var next atomic.Int64
+	errs := make([]error, workers)
+	work := func(w int) {
+		for i := int(next.Add(1)) - 1; i < n && errs[w] == nil; i = int(next.Add(1)) - 1 {
+			if errs[w] = fn(i); errs[w] != nil {
+				next.Store(int64(n))
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for w := 1; w < workers; w++ {
+		wg.Go(func() { work(w) })
+	}
+	work(0)
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // sealOld seals open segments that are in the way of retention.
