@@ -442,7 +442,7 @@ func (c *checker) order(i int, e *Event, r *reader, k conn, m *message, got *rec
 	}
 	stream := m.stream()
 	if got.count == 1 {
-		resent := len(m.sent) > 1 && (r.Kind == Session || r.Kind == Group)                   // it may have come too late for the first copy
+		resent := len(m.sent) > 1 && (r.Kind == Session || r.Kind == Group || r.Cut)          // it may have come too late for the first copy
 		if n, ok := r.newest[stream]; ok && m.N < n && !resent && (e.QoS > 0 || !c.crashed) { // at QoS 0 it may have got lost the first time
 			c.suspect(k, r, Fault{Disordered, r.Name, m.ID(), i, fmt.Sprintf("it comes after number %d", n)})
 		}
@@ -563,8 +563,8 @@ func (c *checker) missing(r *reader, m *message, by int) string {
 		at   int
 	}{{"acknowledged", m.acked}, {"delivered to another", m.shown}, {"a Will whose connection ended", m.due}} {
 		if at.at >= 0 && at.at < by {
-			if n, ok := r.oldest[m.stream()]; r.Cut && (!m.ordered() || !ok && m.N < c.last[m.stream()] || m.N < n) {
-				return "" // retention
+			if n, ok := r.oldest[m.stream()]; r.Cut && (!m.ordered() || !ok && m.N < c.last[m.stream()] || m.N < n || m.QoS == 2 && len(m.sent) > 1) {
+				return "" // retention; of what was sent again it may have left the later copies of others
 			}
 			return fmt.Sprintf("%s at event %d", at.what, at.at)
 		}
