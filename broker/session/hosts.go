@@ -81,6 +81,7 @@ func insert(list []host, x host) []host {
 
 // origin is an address and for which of a client's messages it holds: a writer asks for many of one client in a row.
 type origin struct {
+	of       *hosts // writers' scratch goes from one broker of the process to another
 	client   uint32
 	from, to uint64 // to is not in it
 	addr     string
@@ -90,7 +91,7 @@ type origin struct {
 func (h *hosts) find(client uint32, off uint64) origin {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	o := origin{client: client, to: h.m.log.Next()} // whoever is noted later begins behind that
+	o := origin{of: h, client: client, to: h.m.log.Next()} // whoever is noted later begins behind that
 	list, ok := h.known[client]
 	if !ok {
 		var err error
@@ -149,7 +150,7 @@ func (h *hosts) of(rec *store.Record, last *origin) string {
 	if relayed(rec.Flags, rec.PacketID) {
 		return ""
 	}
-	if last.client != rec.Client || rec.Offset < last.from || rec.Offset >= last.to {
+	if last.of != h || last.client != rec.Client || rec.Offset < last.from || rec.Offset >= last.to {
 		*last = h.find(rec.Client, rec.Offset)
 	}
 	return last.addr

@@ -115,3 +115,23 @@ func TestHosts(t *testing.T) {
 		t.Errorf("%d addresses are kept, want %d", kept, want)
 	}
 }
+
+// What a writer remembers of one broker's clients says nothing about another one's in the same process.
+func TestHostsOfTwoBrokers(t *testing.T) {
+	var o origin
+	for _, want := range []string{"host-a", "host-b"} {
+		m := manager(t, store.Options{})
+		w := newWaiter()
+		w.add()
+		msg := store.Message{Topic: 1, Client: 1, PacketID: 1, Flags: record.Flags(0).WithQoS(1)}
+		if err := m.log.Append([]store.Message{msg}, []store.Mutation{m.hosts.note(1, want)}, true, w); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.wait(); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.hosts.of(&store.Record{Offset: 1, Client: 1, PacketID: 1, Flags: msg.Flags}, &o); got != want {
+			t.Errorf("from %q, want %q", got, want)
+		}
+	}
+}
