@@ -260,3 +260,25 @@ func TestBoundAndConsumed(t *testing.T) {
 	k.want("a3")
 	k.idle()
 }
+
+// TestPeekWhileWalkingBack: what a consumer holds up is shown once, and what waits behind it too.
+func TestPeekWhileWalkingBack(t *testing.T) {
+	n := start(t, defaultBounds)
+	n.put("p", "a", "a1", "a2", "a3")
+	n.put("p", "b", "b1")
+	q, f := n.queue("q", "a")
+	k := n.join(f)
+	k.take(1)
+	n.bind(q, f, "b")
+	recs, err := q.Peek("q", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range recs {
+		got = append(got, string(r.Payload))
+	}
+	if want := []string{"a1", "a2", "a3", "b1"}; !slices.Equal(got, want) {
+		t.Errorf("peek shows %q, want %q", got, want)
+	}
+}

@@ -162,7 +162,7 @@ func (f *Feed) look() *view {
 	}
 	v := &view{f: f, from: at, settled: map[uint64]struct{}{}, known: map[uint32]bool{}}
 	for seq := f.win.head; seq < f.win.tail; seq++ {
-		if s := f.win.at(seq); s.state == settled {
+		if s := f.win.at(seq); s.state == settled && !f.isExtra(s.Offset) { // else the walk back is to bring it again
 			v.settled[s.Offset] = struct{}{}
 		}
 	}
