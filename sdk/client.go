@@ -126,7 +126,7 @@ func (c *Client) disown(ch closer) {
 	delete(c.children, ch)
 }
 
-// ready subscribes again.
+// ready subscribes again. A subscription that the broker refuses by now has ended; the rest goes on.
 func (c *Client) ready(ctx context.Context, l *link) error {
 	c.mu.Lock()
 	filters := make([]string, 0, len(c.subs))
@@ -135,7 +135,21 @@ func (c *Client) ready(ctx context.Context, l *link) error {
 	}
 	c.mu.Unlock()
 	slices.Sort(filters)
-	return l.subscribe(ctx, filters...)
+	err := l.subscribe(ctx, filters...)
+	all := refusals(err)
+	for _, refused := range all {
+		c.mu.Lock()
+		s := c.subs[refused.Filter]
+		delete(c.subs, refused.Filter)
+		c.mu.Unlock()
+		if s != nil {
+			s.end(refused)
+		}
+	}
+	if len(all) > 0 {
+		return nil
+	}
+	return err
 }
 
 // receive hands a delivery to the subscriptions it belongs to.

@@ -15,8 +15,8 @@ import (
 type Partitions struct {
 	Topic  string // without the partition's number
 	N      int    // partitions: <topic>/0 to <topic>/<n-1>
-	Group  string // each message goes to one member of each group
-	Member string // this member's name in the group; default the client's id
+	Group  string // each message goes to one member of each group; without / + #
+	Member string // this member's name in the group, without / + #; default the client's id
 	// Allocation says who takes which partitions; default Averagely. All members must use the same.
 	Allocation Allocation
 	// OnHold is called when this member begins to hold a partition and when it has let it go.
@@ -40,6 +40,14 @@ func FromPartitions(t Partitions) Source {
 		}
 		if t.Member == "" {
 			t.Member = p.client.o.clientID
+		}
+		for _, name := range []string{t.Group, t.Member} {
+			if name == "" || strings.ContainsAny(name, "/+#\x00") {
+				return fmt.Errorf("%w: group %q, member %q: each is to be a level of a topic", ErrDestination, t.Group, t.Member)
+			}
+		}
+		if t.N <= 0 {
+			return ErrNoPartitions
 		}
 		g := &group{t: t, p: p, held: map[int]*holder{}}
 		return g.run(ctx)

@@ -221,15 +221,12 @@ func (p *PullConsumer) claim(ctx context.Context, l *link) error {
 	if p.o.shared {
 		return nil
 	}
-	err := l.subscribe(ctx, claimFilter("queue/"+p.queue))
-	if errors.Is(err, ErrRefused) {
-		return fmt.Errorf("%w: queue %s", ErrInUse, p.queue)
+	err := l.subscribe(ctx, "$exclusive/"+wire.ClaimsQueue+p.queue)
+	if errors.Is(err, ErrRefused) { // 3.1.1 does not say which
+		return fmt.Errorf("%w (or the broker's rules do not let this client attach): queue %s", ErrInUse, p.queue)
 	}
 	return err
 }
-
-// claimFilter is a filter that one client at a time can subscribe to; nobody publishes there.
-func claimFilter(what string) string { return "$exclusive/edgemq/claims/" + what }
 
 // down is called when the connection is lost: what was not polled comes again.
 func (p *PullConsumer) down() {

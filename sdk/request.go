@@ -34,7 +34,7 @@ func (c *Client) Request(ctx context.Context, m *Message) (*Delivery, error) {
 	answer := make(chan *Delivery, 1)
 	r.mu.Lock()
 	r.last++
-	id := r.last
+	id, sub, done := r.last, r.sub, r.done
 	r.waiting[id] = answer
 	r.mu.Unlock()
 	defer func() {
@@ -51,8 +51,8 @@ func (c *Client) Request(ctx context.Context, m *Message) (*Delivery, error) {
 	select {
 	case d := <-answer:
 		return d, nil
-	case <-r.done:
-		return nil, ErrClosed
+	case <-done:
+		return nil, fmt.Errorf("edgemq: no answer: %w", sub.why())
 	case <-ctx.Done():
 		return nil, fmt.Errorf("edgemq: no answer: %w", context.Cause(ctx))
 	}
@@ -64,15 +64,25 @@ func (c *Client) listen(ctx context.Context) error {
 	r.start.Lock()
 	defer r.start.Unlock()
 	if r.sub != nil {
-		return nil
+		select {
+		case <-r.done: // the broker has refused the subscription on a later connection; or we are closed, which Subscribe says
+		default:
+			return nil
+		}
 	}
 	sub, err := c.Subscribe(ctx, c.replyTopic())
 	if err != nil {
 		return err
 	}
-	r.sub, r.waiting, r.done = sub, map[uint64]chan *Delivery{}, make(chan struct{})
+	r.mu.Lock()
+	if r.sub = sub; r.waiting == nil {
+		r.waiting = map[uint64]chan *Delivery{}
+	}
+	done := make(chan struct{})
+	r.done = done
+	r.mu.Unlock()
 	go func() {
-		defer close(r.done)
+		defer close(done)
 		for d, err := range sub.All(context.Background()) { // until the client is closed
 			if err != nil {
 				return

@@ -92,6 +92,7 @@ func (s *session) first(ctx context.Context) (*link, error) {
 func (s *session) run(ctx context.Context, l *link) {
 	defer close(s.done)
 	short := 0 // connections in a row that did not last
+	refused := false
 	for attempt := 0; ; {
 		if l != nil {
 			since := time.Now()
@@ -113,7 +114,14 @@ func (s *session) run(ctx context.Context, l *link) {
 			}
 		}
 		attempt++
-		if attempt > 1 && !pause(ctx, backoff(s.o, attempt-1)) {
+		wait := time.Duration(0)
+		switch {
+		case refused: // it may be let in again one day, but there is no hurry
+			wait = s.o.maxBackoff
+		case attempt > 1:
+			wait = backoff(s.o, attempt-1)
+		}
+		if wait > 0 && !pause(ctx, wait) {
 			return
 		}
 		var err error
@@ -122,7 +130,7 @@ func (s *session) run(ctx context.Context, l *link) {
 		} else {
 			s.out.pardon()
 		}
-		if err != nil {
+		if refused = errors.Is(err, ErrRefused); err != nil {
 			l = nil
 			if ctx.Err() != nil {
 				return
@@ -435,6 +443,18 @@ func (l *link) subscribe(ctx context.Context, filters ...string) error {
 		}
 	}
 	return errors.Join(refused...)
+}
+
+// refusals are the filters that a SUBSCRIBE failed for.
+func refusals(err error) (all []*FilterError) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			if f, ok := e.(*FilterError); ok {
+				all = append(all, f)
+			}
+		}
+	}
+	return all
 }
 
 func (l *link) unsubscribe(ctx context.Context, filters ...string) error {

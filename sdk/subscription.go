@@ -56,6 +56,9 @@ func (c *Client) Subscribe(ctx context.Context, filter string) (*Subscription, e
 	c.mu.Unlock()
 	for {
 		l, err := c.session.connected(ctx)
+		if why := s.why(); why != nil {
+			return nil, why // refused on a connection that was made meanwhile
+		}
 		if err == nil {
 			err = l.subscribe(ctx, v5Prefix+filter)
 		}
@@ -121,10 +124,8 @@ func (s *Subscription) Next(ctx context.Context) (*Delivery, error) {
 		s.c.session.out.hurry()
 		var err error
 		if r, err = s.buffer.Take(ctx); err != nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.err != nil {
-				err = s.err
+			if why := s.why(); why != nil {
+				err = why
 			}
 			return nil, err
 		}
@@ -169,6 +170,13 @@ func (s *Subscription) Close() error {
 		return nil // it will not be subscribed to again
 	}
 	return err
+}
+
+// why is what has ended the subscription, nil if nothing has.
+func (s *Subscription) why() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
 }
 
 // end wakes who waits in Next.

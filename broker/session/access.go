@@ -3,10 +3,12 @@ package session
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/edgemq/edgemq/broker/auth"
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/broker/topic"
+	"github.com/edgemq/edgemq/internal/wire"
 )
 
 // owner is who a connection speaks for, and what that one may do.
@@ -127,6 +129,12 @@ func maySubscribe(a *auth.Access, flt *topic.Filter) error {
 	}
 	if flt.Queue != "" && !a.Subscribe(topic.QueuePrefix+flt.Queue) {
 		return notAllowed(topic.QueuePrefix + flt.Queue)
+	}
+	if queue, ok := strings.CutPrefix(flt.Filter, wire.ClaimsQueue); ok && flt.Kind == topic.Exclusive {
+		if !a.Subscribe(topic.QueuePrefix + queue) {
+			return notAllowed(topic.QueuePrefix + queue)
+		}
+		return nil
 	}
 	if flt.Kind != topic.QueueAttach && !a.Subscribe(flt.Filter) {
 		return notAllowed(flt.Filter)

@@ -23,6 +23,13 @@ const (
 	Types          = "@types" // which values are not strings
 )
 
+// Claims is where clients claim what one of them may have at a time, by an exclusive subscription: a queue at Claims + "queue/<name>". Whoever may
+// attach to the queue may claim it, and nobody else; nobody publishes there.
+const (
+	Claims      = "edgemq/claims/"
+	ClaimsQueue = Claims + "queue/"
+)
+
 // Ends of topics below $queue/<name>.
 const (
 	CaughtUp = "/$caught-up" // from the broker: the backlog as of attaching has all been sent
