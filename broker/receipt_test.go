@@ -3,6 +3,7 @@ package broker_test
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -142,4 +143,54 @@ func TestReceiptsOfOthers(t *testing.T) {
 			t.Fatalf("SUBACK %#x", code)
 		}
 	}
+}
+
+// A 3.1.1 client that has asked is told what it is refused, and goes on; what it is disconnected for, it is told too.
+func TestRefusalsOnTheSide(t *testing.T) {
+	t.Parallel()
+	g := runGuarded(t, "ann", "user ann allow both a/#\nuser ann allow both $queue/+", "limits.max_packet=8KiB",
+		`queues=[{name: full, max_messages: 1, overflow: reject}]`)
+	c := testbroker.ConnectRaw(t, g.Addr, packet.V311, as(&packet.Connect{ClientID: "p", Clean: true}, "ann"))
+	c.Subscribe(wire.Receipts, 0)
+	c.SendPublish(1, 1, "a/x", "fine")
+	c.SendPublish(1, 2, "b", "not allowed")
+	c.SendPublish(1, 3, "$queue/full", "fine")
+	c.SendPublish(1, 4, "$queue/full", "one too many")
+	c.SendPublish(1, 5, "$nowhere/x", "not a name")
+	c.SendPublish(1, 6, "a/y", "fine")
+	refused, stored := map[uint16]byte{}, map[uint16]bool{}
+	for id := uint16(0); id < 6; {
+		frame := c.Next()
+		if packet.TypeOf(frame) == packet.TypePuback {
+			var a packet.Ack
+			must(t, packet.ParseAck(packet.V311, frame, &a))
+			if id++; a.PacketID != id || stored[id] == (refused[id] != 0) {
+				t.Fatalf("PUBACK %d where %d is next; refused %v, stored %v", a.PacketID, id, refused, stored)
+			}
+			continue
+		}
+		switch d := c.Parse(frame); d.Topic {
+		case wire.ReceiptsRefused:
+			refused[binary.BigEndian.Uint16([]byte(d.Payload))] = d.Payload[2]
+			if len(d.Payload) < 6 {
+				t.Fatalf("no reason: %q", d.Payload)
+			}
+		case wire.Receipts:
+			for b := []byte(d.Payload); len(b) > 0; b = b[wire.ReceiptBytes:] {
+				for i := range binary.BigEndian.Uint16(b[2:]) {
+					stored[binary.BigEndian.Uint16(b)+i] = true
+				}
+			}
+		default:
+			t.Fatalf("got %+v", d)
+		}
+	}
+	if want := (map[uint16]byte{2: packet.CodeNotAuthorized, 4: packet.CodeQuotaExceeded, 5: packet.CodeNotAuthorized}); !maps.Equal(refused, want) {
+		t.Fatalf("refused: %v", refused)
+	}
+	c.Send(packet.AppendPublish(nil, packet.V311, &packet.Outgoing{QoS: 1, PacketID: 7, Topic: "a/x", Payload: make([]byte, 9000)}))
+	if d := c.Delivery(); d.Topic != wire.ReceiptsClosed || d.Payload[0] != packet.CodeTooLarge || len(d.Payload) < 5 {
+		t.Fatalf("got %+v", d)
+	}
+	c.ExpectClosed()
 }

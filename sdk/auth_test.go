@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/internal/testbroker"
 	"github.com/edgemq/edgemq/sdk"
 )
@@ -137,14 +138,23 @@ user bob allow publish   $queue/jobs
 `)
 	quick := sdk.WithBackoff(time.Millisecond, 5*time.Millisecond)
 	ann := dial(t, g.Addr, "a", sdk.WithCredentials("ann", "ann"))
-	bob := dial(t, g.Addr, "b", sdk.WithCredentials("bob", "bob"), quick)
+	lost := make(chan error, 100)
+	bob := dial(t, g.Addr, "b", sdk.WithCredentials("bob", "bob"), quick, sdk.WithStateFunc(func(s sdk.State) {
+		if !s.Connected {
+			lost <- s.Err
+		}
+	}))
 	ctx := patience(t)
 	r, err := bob.Producer().Send(ctx, sdk.NewQueueMessage("jobs", []byte("dig")))
 	if err != nil || r.Offset == 0 { // where one's own messages are needs no rule
 		t.Fatal(r, err)
 	}
-	if _, err := bob.Producer().Send(ctx, sdk.NewMessage("shop/x", nil)); !errors.Is(err, sdk.ErrRefused) {
+	var se *sdk.SendError
+	if _, err := bob.Producer().Send(ctx, sdk.NewMessage("shop/x", nil)); !errors.Is(err, sdk.ErrRefused) || !errors.As(err, &se) || se.Known != sdk.Refused || se.Code != packet.CodeNotAuthorized {
 		t.Fatalf("bob publishes: %v", err)
+	}
+	if len(lost) > 0 {
+		t.Fatalf("a refusal costs the connection: %v", <-lost)
 	}
 	if err := bob.PullConsumer().AttachQueue(ctx, "jobs"); !errors.Is(err, sdk.ErrInUse) {
 		t.Fatalf("bob attaches: %v", err)

@@ -69,6 +69,7 @@ type SendError struct {
 	MessageID string    // the id it was sent under: set it as the MessageId header to try again safely
 	To        string    // topic or queue as published to
 	Known     Knowledge // whether it can have been stored
+	Code      byte      // of a refusal: MQTT 5's reason code, 0x87 if rules do not allow it, 0x97 if the queue is full; 0 if the broker did not say
 	Err       error     // why it was given up: the context's error, ErrClosed, ErrRefused
 }
 

@@ -3,6 +3,7 @@ package sdk
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"sync"
 	"time"
 
@@ -269,14 +270,44 @@ func (b *outbox) resend(flights []*Promise) {
 	}
 }
 
-// A publish that the broker does not take makes it close the connection: 3.1.1 has no other refusal. It looks like a
-// bad network, so after so many connections without an acknowledgement the publish at the front is sent alone, and
-// only if that has ended so many more it is given up. Connections to a broker that could not be reached in between
-// do not count.
+// What the broker refuses it says, on the side of the PUBACK (refused), or as its last word before it closes the connection, if it could not
+// even read it. Then the publish at the front is sent alone on the next connection, and is given up if that ends so too.
+//
+// From a broker that does not talk to us on the side it looks like a bad network: 3.1.1 has no other refusal than the end of the connection. So
+// after so many connections without an acknowledgement the publish at the front is sent alone, and only if that has ended so many more it
+// is given up. Connections to a broker that could not be reached in between do not count.
 const (
 	suspicious = 3
 	guilty     = 6
 )
+
+// strike is what the end of a connection that has acknowledged nothing counts.
+func strike(l *link) int {
+	switch n := l.closed.Load(); {
+	case n != nil && n.blames():
+		return suspicious
+	case n != nil || l.told.Load():
+		return 0
+	}
+	return 1
+}
+
+// refused notes that the broker does not take a publish; its PUBACK follows.
+func (b *outbox) refused(id uint16, why notice) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p, _ := b.flight(id); p != nil {
+		p.refusal = &why
+	}
+}
+
+// error is the error of a publish that is refused.
+func (n *notice) error() *SendError {
+	if n == nil {
+		return &SendError{Known: Unknown, Err: ErrRefused}
+	}
+	return &SendError{Known: Refused, Code: n.code, Err: fmt.Errorf("%w: %s", ErrRefused, n.text)}
+}
 
 // disconnect ends writing to l.
 func (b *outbox) disconnect(l *link) {
@@ -287,11 +318,12 @@ func (b *outbox) disconnect(l *link) {
 	}
 	b.up, b.probing, b.segments, b.queued, b.acks = nil, false, nil, 0, 0
 	b.pending = len(b.chunk)
-	if b.progress > 0 || len(b.flights) == 0 {
+	n := strike(l)
+	if b.progress > 0 || len(b.flights) == 0 || n == 0 {
 		b.strikes = 0
-	} else if b.strikes++; b.strikes >= guilty {
+	} else if b.strikes += n; b.strikes >= guilty {
 		b.strikes = 0
-		b.finish(b.flights[0], &SendError{Known: Unknown, Err: ErrRefused})
+		b.finish(b.flights[0], l.closed.Load().error())
 		b.pop()
 	}
 }
@@ -337,8 +369,12 @@ func (b *outbox) acknowledged(ids []uint16, runs []byte) {
 			continue // an answer to nothing we know of
 		}
 		p.latency = now.Sub(p.start)
-		b.o.observer.Acknowledged(p.latency)
-		b.finish(p, nil)
+		if p.refusal != nil {
+			b.finish(p, p.refusal.error())
+		} else {
+			b.o.observer.Acknowledged(p.latency)
+			b.finish(p, nil)
+		}
 		b.progress++
 		if i == 0 {
 			b.pop()

@@ -336,17 +336,45 @@ func TestOrderSurvivesCuts(t *testing.T) { // AT-28
 	}
 }
 
+// A network that loses every connection before anything is acknowledged is no reason to give a message up: the broker has refused nothing.
+func TestBadNetworksRefuseNothing(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{})
+	p := newProxy(t, b.Addr)
+	producer := dial(t, p.Addr, "p", sdk.WithBackoff(time.Millisecond, 5*time.Millisecond)).Producer()
+	p.Most(4 + 5) // CONNACK and SUBACK
+	p.Cut()
+	pr, err := producer.SendAsync(patience(t), sdk.NewMessage("T", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 2; n < 15; n++ {
+		before := p.Passed()
+		eventually(t, "it is sent", func() bool { return p.Connections() >= n && p.Passed() > before+100 })
+		p.Cut()
+	}
+	p.Most(0)
+	p.Cut()
+	if _, err := pr.Wait(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A message that the broker closes the connection for must not stop the rest for ever.
 func TestRefusedMessageIsGivenUp(t *testing.T) {
 	b := testbroker.Run(t, testbroker.Options{Set: []string{"limits.max_packet=8KiB"}})
-	producer := dial(t, b.Addr, "p", sdk.WithBackoff(time.Millisecond, 5*time.Millisecond)).Producer()
+	p := newProxy(t, b.Addr)
+	producer := dial(t, p.Addr, "p", sdk.WithBackoff(time.Millisecond, 5*time.Millisecond)).Producer()
 	bad, err := producer.SendAsync(patience(t), sdk.NewMessage("T", make([]byte, 20000)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	send(t, producer, sdk.NewMessage("T", []byte("good")))
-	if _, err := bad.Wait(patience(t)); !errors.Is(err, sdk.ErrRefused) {
+	var se *sdk.SendError
+	if _, err := bad.Wait(patience(t)); !errors.Is(err, sdk.ErrRefused) || !errors.As(err, &se) || se.Known != sdk.Refused || se.Code != packet.CodeTooLarge {
 		t.Fatalf("got %v", err)
+	}
+	if n := p.Connections(); n != 3 { // the first, one with the message alone, and the one that goes on
+		t.Fatalf("%d connections", n)
 	}
 	if err := producer.Flush(patience(t)); !errors.Is(err, sdk.ErrRefused) {
 		t.Fatalf("Flush: %v", err)

@@ -28,9 +28,10 @@ type Promise struct {
 	size      int
 	start     time.Time
 	latency   time.Duration
-	offset    uint64 // 0 if it is not known
-	stored    int64  // µs
-	handed    bool   // to a connection: it may have been sent
+	offset    uint64  // 0 if it is not known
+	stored    int64   // µs
+	refusal   *notice // the broker does not take it
+	handed    bool    // to a connection: it may have been sent
 	done      bool
 	bound     bool // to one connection
 	abandoned bool // nobody waits any more, but the packet id is in use

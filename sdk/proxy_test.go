@@ -20,6 +20,7 @@ type proxy struct {
 	delay  time.Duration // of every read
 	hold   chan struct{} // not nil: nothing comes from the broker until it is closed
 	hole   bool          // nothing passes in either direction, and nobody is told
+	most   int           // not 0: so many bytes pass from the broker on each connection, and the rest is swallowed
 	count  int           // connections so far
 	passed int64         // bytes to the broker
 }
@@ -70,13 +71,14 @@ func (p *proxy) pump(to, from net.Conn, up bool) {
 		delete(p.conns, from)
 	}()
 	buf := make([]byte, 32<<10)
+	total := 0
 	for {
 		n, err := from.Read(buf)
 		if err != nil {
 			return
 		}
 		p.mu.Lock()
-		delay, hold, hole := p.delay, p.hold, p.hole
+		delay, hold, hole, most := p.delay, p.hold, p.hole, p.most
 		if up {
 			p.passed += int64(n)
 		}
@@ -90,7 +92,12 @@ func (p *proxy) pump(to, from net.Conn, up bool) {
 		if hole {
 			continue
 		}
-		if _, err := to.Write(buf[:n]); err != nil {
+		pass := n
+		if most > 0 && !up {
+			pass = min(n, max(most-total, 0))
+		}
+		total += n
+		if _, err := to.Write(buf[:pass]); err != nil {
 			return
 		}
 	}
@@ -127,6 +134,13 @@ func (p *proxy) Hole(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hole = on
+}
+
+// Most swallows what the broker sends on a connection after so many bytes; 0 lets everything pass.
+func (p *proxy) Most(bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.most = bytes
 }
 
 // Delay sets the delay of each read.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/edgemq/edgemq/broker/packet"
 )
 
 func memory(n int) ([]*MemoryQueue, Topology) {
@@ -333,5 +335,29 @@ func TestHistory(t *testing.T) {
 	}
 	if h.set != nil {
 		t.Fatal("it goes on looking for ever")
+	}
+}
+
+// What a lost connection says about the publishes that it leaves.
+func TestStrike(t *testing.T) {
+	closed := func(told bool, code byte) *link {
+		l := &link{}
+		if l.told.Store(told); code != 0 {
+			l.closed.Store(&notice{code: code})
+		}
+		return l
+	}
+	for _, c := range []struct {
+		l    *link
+		want int
+	}{
+		{closed(false, 0), 1},                           // a broker of which we know nothing
+		{closed(true, 0), 0},                            // it would have said so
+		{closed(true, packet.CodeTooLarge), suspicious}, // it did
+		{closed(true, packet.CodeTakenOver), 0},         // something else
+	} {
+		if got := strike(c.l); got != c.want {
+			t.Errorf("told %v, %+v: %d, want %d", c.l.told.Load(), c.l.closed.Load(), got, c.want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package sdk
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -305,9 +306,12 @@ type link struct {
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 
-	topics map[string]string // so that a topic is one string, however often it comes
-	ids    []uint16          // acknowledged since the last quiet
-	runs   []byte            // receipts since the last quiet
+	topics map[string]string      // so that a topic is one string, however often it comes
+	told   atomic.Bool            // the broker says what it refuses and why it closes
+	closed atomic.Pointer[notice] // why the broker is about to close the connection
+
+	ids  []uint16 // acknowledged since the last quiet
+	runs []byte   // receipts since the last quiet
 }
 
 // connect makes a connection, up to the CONNACK.
@@ -373,6 +377,9 @@ func (l *link) fail(err error) {
 		if errors.Is(err, io.EOF) {
 			err = fmt.Errorf("closed by the broker: %w", err)
 		}
+		if n := l.closed.Load(); n != nil {
+			err = fmt.Errorf("%w: %s (reason code 0x%02X)", err, n.text, n.code)
+		}
 		l.err = err
 		close(l.lost)
 		l.cancel()
@@ -392,8 +399,8 @@ func (l *link) published(frame []byte) error {
 	if err := packet.ParseDelivery(packet.V311, frame, &p); err != nil {
 		return err
 	}
-	if string(p.Topic) == wire.Receipts {
-		l.runs = append(l.runs, p.Payload...)
+	if bytes.HasPrefix(p.Topic, []byte(wire.Receipts)) {
+		l.receipt(string(p.Topic), p.Payload)
 		return nil
 	}
 	name, ok := l.topics[string(p.Topic)]
@@ -410,6 +417,36 @@ func (l *link) published(frame []byte) error {
 	}
 	return nil
 }
+
+// notice is a reason code of MQTT 5 with a text, from a broker that has no other way to tell a 3.1.1 client.
+type notice struct {
+	code byte
+	text string
+}
+
+// blames reports whether it is something in what we sent, rather than the state of the broker or of the connection.
+func (n *notice) blames() bool {
+	switch n.code {
+	case packet.CodeMalformed, packet.CodeProtocol, packet.CodeImplementation, packet.CodeTooLarge, packet.CodeTopicInvalid,
+		packet.CodePayloadFormat, packet.CodeQoSNotSupported, packet.CodeRetainNotSupported:
+		return true
+	}
+	return false
+}
+
+// receipt takes what the broker says of publishes and of the connection.
+func (l *link) receipt(name string, b []byte) {
+	switch {
+	case name == wire.Receipts:
+		l.runs = append(l.runs, b...)
+	case name == wire.ReceiptsRefused && len(b) >= 3:
+		l.s.out.refused(binary.BigEndian.Uint16(b), notice{b[2], string(b[3:])})
+	case name == wire.ReceiptsClosed && len(b) >= 1:
+		l.closed.Store(&notice{b[0], string(b[1:])})
+	}
+}
+
+func (l *link) granted(ok bool) { l.told.Store(ok) }
 
 // acknowledged collects; quiet passes on.
 func (l *link) acknowledged(id uint16) { l.ids = append(l.ids, id) }

@@ -40,7 +40,8 @@ type socket struct {
 type inbound interface {
 	published(frame []byte) error // valid during the call
 	acknowledged(id uint16)
-	quiet() // all that was read has been handed over
+	granted(ok bool) // the subscription to receipts
+	quiet()          // all that was read has been handed over
 }
 
 // errEnded is what paho is told when we have closed the connection: it takes net.ErrClosed for its own doing, and
@@ -73,6 +74,8 @@ func (s *socket) Read(p []byte) (int, error) {
 				return 0, err
 			} else if a.PacketID != receiptsID {
 				s.pass = frame
+			} else {
+				s.in.granted(a.Codes[0] < packet.CodeUnspecified)
 			}
 		default:
 			s.pass = frame

@@ -47,6 +47,8 @@ type Link struct {
 	closed  bool
 	cause   string // why we closed it
 
+	receipts atomic.Bool // subscribed to wire.Receipts; changed by the reader
+
 	sentAliases map[uint32]uint16 // topic aliases towards the client, by topic number; the writer's
 
 	over bool          // the reader is done: all that came is in the store's hands; guarded by Manager.mu
@@ -63,8 +65,6 @@ type Link struct {
 	epoch   uint64 // of its producer; 0 for none
 	noted   bool   // the state has, or is about to have, where its publishes come from
 	answers []answer
-	// receipts says that it is subscribed to wire.Receipts.
-	receipts bool
 
 	seqs []uint64 // guarded by Session.mu
 }
@@ -124,6 +124,8 @@ func (l *Link) Kick(code byte, reason string) {
 		if l.greeted && l.Version == packet.V5 { // in this order: Version is the reader's until then [MQTT-3.14.0-1]
 			d := packet.Disconnect{Code: code, ReasonString: l.Reason(reason, 0)}
 			l.out = packet.AppendDisconnect(l.out, l.Version, &d)
+		} else if l.receipts.Load() {
+			l.out = appendClosed(l.out, code, reason)
 		}
 	})
 }

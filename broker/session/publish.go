@@ -303,6 +303,9 @@ func (l *Link) refuseOne(p *packet.Publish, ref *topicRef) error {
 		return &packet.Error{Code: ref.code, Msg: ref.reason}
 	case p.QoS == 0:
 		return nil // there is no answer to QoS 0
+	case l.Version < packet.V5 && p.QoS == 1 && l.receipts.Load():
+		l.in.batch.acks = appendRefusal(l.in.batch.acks, p.PacketID, ref.code, ref.reason)
+		return nil
 	case l.Version < packet.V5:
 		return &packet.Error{Code: ref.code, Msg: ref.reason} // 3.1.1 has no refusal but the end of the connection
 	}

@@ -23,9 +23,25 @@ const receiptRuns = 256
 
 // owe notes that a publish in hand is to be named. of is the message that it is a duplicate of, nil if it is new.
 func (l *Link) owe(p *packet.Publish, of *first) {
-	if l.receipts && p.QoS > 0 {
+	if l.receipts.Load() && p.QoS > 0 {
 		l.in.batch.owed = append(l.in.batch.owed, owed{p.PacketID, int32(len(l.in.msgs)), of})
 	}
+}
+
+// MQTT 3.1.1 lets a server that will not have a publish do one of two: close the connection, from which the client cannot tell why, or
+// acknowledge it all the same. [MQTT-3.3.5-2] With a word on the side, the second is a refusal that costs nobody the connection.
+
+// appendRefusal appends what says that a publish is refused, and its PUBACK.
+func appendRefusal(dst []byte, id uint16, code byte, reason string) []byte {
+	dst = packet.AppendPublish(dst, packet.V311, &packet.Outgoing{
+		Topic: wire.ReceiptsRefused, Payload: append([]byte{byte(id >> 8), byte(id), code}, reason...),
+	})
+	return packet.AppendAck(dst, packet.V311, packet.TypePuback, id, 0, "")
+}
+
+// appendClosed appends what stands for a DISCONNECT, which 3.1.1 does not have from a server.
+func appendClosed(dst []byte, code byte, reason string) []byte {
+	return packet.AppendPublish(dst, packet.V311, &packet.Outgoing{Topic: wire.ReceiptsClosed, Payload: append([]byte{code}, reason...)})
 }
 
 // receipt returns the PUBLISHes that say where the batch's messages are. base is the offset of its first.

@@ -225,7 +225,7 @@ func (s *Session) Subscribe(l *Link, p *packet.Subscribe) (codes []byte, reason 
 	}
 	for i, sub := range p.Filters {
 		if sub.Filter == wire.Receipts {
-			l.receipts = true
+			l.receipts.Store(true)
 			continue // granted, at QoS 0
 		}
 		code, note, err := s.subscribe(subscription{Subscription: sub, ID: p.SubscriptionID}, start, c)
@@ -261,10 +261,9 @@ func (s *Session) Unsubscribe(l *Link, filters []string) (codes []byte, reason s
 	}
 	for i, filter := range filters {
 		if filter == wire.Receipts {
-			if !l.receipts {
+			if !l.receipts.Swap(false) {
 				codes[i] = packet.CodeNoSubscription
 			}
-			l.receipts = false
 			continue
 		}
 		codes[i] = packet.CodeFor(packet.TypeUnsuback, s.unsubscribe(filter, l.allowed(), c))

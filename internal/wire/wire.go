@@ -44,7 +44,15 @@ const (
 //	packet id u16 | count u16 | offset u64 | time u64
 //
 // for publishes with consecutive packet ids that got consecutive offsets at one time (µs since 1970).
+//
+// MQTT 3.1.1 has no refusals, so such a connection is told in two more names: that a publish at QoS 1 is refused, ahead of its PUBACK, and that
+// the broker ends the connection:
+//
+//	refused  packet id u16 | reason code of MQTT 5 u8 | text
+//	closed   reason code of MQTT 5 u8 | text
 const (
-	Receipts     = "$edgemq/receipts"
-	ReceiptBytes = 20
+	Receipts        = "$edgemq/receipts"
+	ReceiptsRefused = Receipts + "/refused"
+	ReceiptsClosed  = Receipts + "/closed"
+	ReceiptBytes    = 20
 )
