@@ -45,6 +45,7 @@ type flusher struct {
 	round    uint64                 // counts batches, to tell which writers are idle
 	retrying bool                   // the disk was full last time
 	plan     plan
+	seen     seen // what active.topics have
 
 	saved        state.Checkpoint // the last one
 	checkpointed time.Time        // when it began
@@ -55,7 +56,6 @@ type active struct {
 	*seg
 	w      *segment.Writer // nil while the file is closed
 	topics []uint32        // as in Meta; may be ahead of it
-	last   uint32          // the topic seen last, most likely the next
 	used   uint64          // round
 	// unsynced says that there may be bytes that are not on disk.
 	unsynced bool
@@ -322,6 +322,7 @@ func (f *flusher) rollback() {
 	}
 	f.writers = slices.DeleteFunc(f.writers, func(a *active) bool { return a.w == nil })
 	f.plan.clear()
+	clear(f.seen[:]) // new segments of the plan are made anew, under the same numbers
 }
 
 // adopt makes a written plan count.

@@ -110,8 +110,8 @@ func (f *flusher) makePlan(groups []*Group) {
 				p.endRun(g, began, int(e.pos), was, runPos)
 				began, runPos = int(e.pos), sl.size
 			}
-			if e.Topic != sl.a.last || sl.a.topics == nil {
-				sl.a.last, sl.a.topics = e.Topic, addTopic(sl.a.topics, e.Topic)
+			if !f.seen.has(sl.a.id, e.Topic) {
+				sl.a.topics = addTopic(sl.a.topics, e.Topic)
 			}
 			if sl.records == 0 {
 				sl.base, sl.from = offset, e.Time
@@ -126,6 +126,21 @@ func (f *flusher) makePlan(groups []*Group) {
 		}
 		p.endRun(g, began, len(g.buf), at, runPos)
 	}
+}
+
+// seen remembers which topics a segment is known to have, so that most records need no search for theirs. Each pair has one
+// place, and the newest keeps it.
+type seen [4096]uint64
+
+// has tells whether the pair was asked for before, as far as that is remembered. No segment has number 0.
+func (t *seen) has(segment, topic uint32) bool {
+	pair := uint64(segment)<<32 | uint64(topic)
+	at := &t[pair*0x9E3779B97F4A7C15>>52]
+	if *at == pair {
+		return true
+	}
+	*at = pair
+	return false
 }
 
 // endRun notes that g.buf[began:end] goes to a slot.
