@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"syscall"
+
+	"github.com/edgemq/edgemq/store/vfs"
 )
 
 // keepFree is how many slots are kept for recycling. More, left over from a time when checkpoints
@@ -37,7 +39,7 @@ func (j *Journal) Append(buf []byte, g GroupHeader) (Position, error) {
 		records: uint32(g.RecordsLen), mutations: uint32(size - HeaderSize - int64(g.RecordsLen)), count: uint32(g.Count),
 	}
 	h.put(buf)
-	if _, err := j.cur.file.WriteAt(pad(buf), j.pos); err != nil {
+	if _, err := vfs.WriteDirect(j.cur.file, pad(buf), j.pos); err != nil {
 		// Some of it may be on the disk. Another group in the same place could be torn with it.
 		return Position{}, j.fail(fmt.Errorf("append to journal: %w", err))
 	}

@@ -11,9 +11,6 @@ import (
 // OS is the real disk.
 var OS FS = osFS{}
 
-// zeros is what Preallocate writes: large enough that few calls are needed, small enough to stay in a cache.
-var zeros [256 << 10]byte
-
 type osFS struct{}
 
 func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
@@ -21,7 +18,7 @@ func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	if err != nil {
 		return nil, err // not f: a nil *osFile in a File would not be nil
 	}
-	return &osFile{f}, nil
+	return &osFile{File: f}, nil
 }
 
 func (osFS) Remove(name string) error                     { return os.Remove(name) }
@@ -54,7 +51,15 @@ func (osFS) Lock(name string) (io.Closer, error) {
 	return f, nil
 }
 
-type osFile struct{ *os.File }
+type osFile struct {
+	*os.File
+	direct direct
+}
+
+// Close implements File.
+func (f *osFile) Close() error {
+	return errors.Join(f.File.Close(), f.direct.close())
+}
 
 func (f *osFile) Size() (int64, error) {
 	info, err := f.Stat()
@@ -83,7 +88,7 @@ func (f *osFile) Preallocate(size int64) error {
 	err = control(f.File, func(fd uintptr) error { return allocate(fd, old, size-old) })
 	for pos := old; pos < size && err == nil; {
 		var n int
-		n, err = f.WriteAt(zeros[:min(size-pos, int64(len(zeros)))], pos)
+		n, err = WriteDirect(f, zeros[:min(size-pos, int64(len(zeros)))], pos)
 		pos += int64(n)
 	}
 	if err != nil {
