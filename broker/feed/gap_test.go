@@ -161,6 +161,7 @@ func TestKeepLast(t *testing.T) {
 	n := open(t, d, "data", bounds{}, withPolicies(map[string]*store.TopicPolicy{"s": {Last: true}})).run()
 	_, f := n.queue("q", "s/#")
 	k := n.join(f)
+	k.idle() // and keeps up
 	n.put("p", "s/1", "1", "2", "3")
 	items := k.take(3)
 	k.settle(items[0])
