@@ -22,6 +22,7 @@ import (
 	"github.com/edgemq/edgemq/broker/transport"
 	"github.com/edgemq/edgemq/hooks"
 	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
 )
 
 // Broker is an MQTT broker over one data directory.
@@ -53,6 +54,9 @@ func Open(o Options) (*Broker, error) {
 	o = b.opt
 	o.Store.Protect, o.Store.ProtectTopic = b.protect, b.protectTopic
 	o.Store.Keys = admin.Keys
+	o.Store.Mend = func(bucket record.Bucket, key []byte) (store.Mutation, bool) {
+		return feed.MendCursor(key), bucket == record.BucketCursors
+	}
 	var linger int
 	o.Store.MaxFiles, b.room, linger = descriptors(openFiles())
 	transport.LimitLinger(linger)

@@ -53,8 +53,10 @@ func (s *Store) checkpointDue() bool {
 //     makes them anew, and what it does not reuse is swept away.
 //  3. Everything dirty is synced, names too.
 //  4. state.Save, one transaction: old checkpoint or new.
-//  5. Journal files before the boundary are released. A crash before that leaves files that replay skips.
-//  6. Ledger files below First are dropped, after First was saved. A crash before that leaves files to drop next time.
+//  5. Journal files before the boundary of the checkpoint before this one are released: should the meta page of state.db that was just
+//     written be damaged one day, bbolt goes back to the other, with the checkpoint before, and replay needs what came since. A
+//     crash before that leaves files that replay skips.
+//  6. Ledger files below First, as it was then, are dropped. A crash before that leaves files to drop next time.
 func (s *Store) checkpoint(force bool) error {
 	f := &s.flusher
 	start := time.Now()
@@ -93,10 +95,11 @@ func (s *Store) checkpoint(force bool) error {
 	if err := s.state.Save(cp, extra); err != nil {
 		return fmt.Errorf("save checkpoint: %w", err)
 	}
+	before := f.saved
 	f.saved = cp
-	s.saved(cp, journaled)
-	if err := s.ledger.DropBefore(cp.First); err != nil {
-		s.log.Warn("drop old ledger files", "offset", cp.First, "err", err) // tried again at the next checkpoint
+	s.saved(cp, before, journaled)
+	if err := s.ledger.DropBefore(before.First); err != nil {
+		s.log.Warn("drop old ledger files", "offset", before.First, "err", err) // tried again at the next checkpoint
 	}
 	took := time.Since(start)
 	f.checkpointed = start
@@ -106,8 +109,8 @@ func (s *Store) checkpoint(force bool) error {
 	return nil
 }
 
-// saved lets the rest of the store know of a checkpoint.
-func (s *Store) saved(cp state.Checkpoint, journaled int64) {
+// saved lets the rest of the store know of a checkpoint, and of the one before.
+func (s *Store) saved(cp, before state.Checkpoint, journaled int64) {
 	f := &s.flusher
 	s.table.mu.Lock()
 	for id, a := range f.dirty {
@@ -116,7 +119,7 @@ func (s *Store) saved(cp state.Checkpoint, journaled int64) {
 	}
 	s.table.mu.Unlock()
 	clear(f.tallied)
-	s.journal.Release(journalPosition(cp))
+	s.journal.Release(journalPosition(before))
 	s.released.Store(journaled)
 	s.moveFirst()
 	s.checkpointedNext.Store(cp.Next)

@@ -48,6 +48,9 @@ func openOffline(o Options) (_ *Store, cp state.Checkpoint, err error) {
 	if s.state, err = state.OpenReadOnly(o.FS, o.path("state.db")); err != nil {
 		return nil, cp, err
 	}
+	for _, d := range s.state.Damaged() { // Verify names them; the rest can be looked at
+		s.state.Apply([]Mutation{record.Delete(d.Bucket, d.Key)})
+	}
 	cp, ok := s.state.Checkpoint()
 	if !ok {
 		cp.First, cp.Next = 1, 1

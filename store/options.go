@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/edgemq/edgemq/store/record"
 	"github.com/edgemq/edgemq/store/vfs"
 )
 
@@ -72,6 +73,9 @@ type Options struct {
 	Topic func(topic string) *TopicPolicy
 	// ProtectTopic is Protect for one topic, which its policy's limits respect; nil protects nothing from them.
 	ProtectTopic func(topic string) uint64
+
+	// Mend returns what may take the place of a value of the state that is damaged, false if nothing may and the store must not open.
+	Mend func(bucket record.Bucket, key []byte) (Mutation, bool)
 
 	// Keys calls yield for each key in a message's properties by which it is to be found (see Lookup), until that returns false.
 	Keys func(props []byte, yield func(kind byte, value []byte) bool)

@@ -111,6 +111,9 @@ func (s *Store) recover() (err error) {
 	if s.state, err = state.Open(o.FS, o.path("state.db")); err != nil {
 		return err
 	}
+	if err := s.mendState(); err != nil {
+		return err
+	}
 	cp, ok := s.state.Checkpoint()
 	if !ok {
 		cp.First, cp.Next = 1, 1
@@ -163,11 +166,10 @@ func (s *Store) recover() (err error) {
 	if report.Groups > 0 {
 		s.durableFile.Store(s.position.File) // the file was there; a new one begins without groups
 	}
-	// Saved even if nothing was replayed when the journal goes on elsewhere than the checkpoint says.
-	if !ok || report.Groups > 0 || s.position != journalPosition(cp) {
-		if err := s.checkpoint(true); err != nil {
-			return err
-		}
+	// Also if nothing was replayed: replay has freed the journal's files before the checkpoint, and the other meta page of state.db
+	// may have an older one, which would need them.
+	if err := s.checkpoint(true); err != nil {
+		return err
 	}
 	s.checkpointedNext.Store(next)
 	s.sweepBelow = s.flusher.nextID

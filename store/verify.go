@@ -81,6 +81,9 @@ func (r *Report) state(s *Store) {
 	r.Files++
 	r.Bytes += size(s.fs, path)
 	r.blame(path, s.state.Check())
+	for _, d := range s.state.Damaged() {
+		r.damaged(path, 0, 0, &d)
+	}
 }
 
 // use is what the ledger says of a segment.

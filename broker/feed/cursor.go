@@ -236,6 +236,12 @@ func (f *Feed) load() error {
 	return nil
 }
 
+// MendCursor takes the place of a cursor that was damaged on the disk: with it the feed begins at the oldest message, so that none is lost and
+// many come again.
+func MendCursor(key []byte) store.Mutation {
+	return record.Put(record.BucketCursors, key, (&cursor{at: 1}).append(nil))
+}
+
 // cursor is what is saved of a feed.
 type cursor struct {
 	at, sent uint64

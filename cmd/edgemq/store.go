@@ -17,7 +17,7 @@ func storeCommand() *cobra.Command {
 		Use:   "store",
 		Short: "Look into the data directory of a stopped broker",
 	}
-	cmd.AddCommand(storeVerifyCommand(), storeStatCommand(), storeDumpCommand())
+	cmd.AddCommand(storeVerifyCommand(), storeStatCommand(), storeDumpCommand(), storeRepairCommand())
 	return cmd
 }
 
@@ -65,6 +65,35 @@ func storeVerifyCommand() *cobra.Command {
 			}
 			fmt.Fprintf(out, "files=%d bytes=%d records=%d journal_groups=%d damaged=%d\n", r.Files, r.Bytes, r.Records, r.Groups, len(r.Damage))
 			return err
+		},
+	}
+}
+
+func storeRepairCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "repair DIR",
+		Short: "Delete what is damaged in state.db, so that the broker starts",
+		Long: `Delete from state.db what is damaged, and print it: a session, a queue, a retained message, whatever it was. The broker
+does not start before that, since nobody but you can say whether it may go. Make a copy of the directory first; if you have
+an older copy of it that is sound, that may be the better way.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := storeOptions(args[0])
+			if err != nil {
+				return err
+			}
+			r, err := store.Repair(o)
+			if err != nil {
+				return explain(err)
+			}
+			for _, d := range r.Deleted {
+				fmt.Fprintf(cmd.OutOrStdout(), "deleted: %s\n", d)
+			}
+			if r.Accepted != nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "accepted: %v\n", r.Accepted)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "deleted=%d\n", len(r.Deleted))
+			return nil
 		},
 	}
 }

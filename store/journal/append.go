@@ -118,6 +118,10 @@ func (j *Journal) prepare() error {
 		s, j.free = j.free[n-1], j.free[:n-1]
 	}
 	number, of := j.unusedNumber(), life{j.nextSeq, newSalt()}
+	var prev uint64
+	if n := len(j.live); n > 0 {
+		prev = j.live[n-1].seq
+	}
 	j.nextSeq++
 	j.mu.Unlock()
 
@@ -126,7 +130,7 @@ func (j *Journal) prepare() error {
 		s, err = j.create(number)
 	}
 	if err == nil {
-		err = s.writeHeader(of)
+		err = s.writeHeader(of, prev)
 	}
 	if err != nil {
 		err = fmt.Errorf("prepare the next journal file: %w", err)

@@ -250,3 +250,41 @@ func TestCheckpointFileMissing(t *testing.T) {
 		t.Fatalf("groups %v, report %+v", seqs, report)
 	}
 }
+
+// TestNewestFileMissing: the file that was being written is gone, with all its groups. Nothing behind it tells of them but the header of the file
+// that was made ready to follow it.
+func TestNewestFileMissing(t *testing.T) {
+	for _, restarted := range []bool{false, true} {
+		o := options(t.TempDir())
+		j, _, _ := open(t, o, Position{})
+		if restarted {
+			if err := j.Prepare(); err != nil {
+				t.Fatal(err)
+			}
+			write(t, j, 5, nil)
+			j.Close()
+			j, _, _ = open(t, o, Position{})
+		}
+		write(t, j, 20, nil) // 15 in a file
+		if err := j.Prepare(); err != nil {
+			t.Fatal(err)
+		}
+		newest := j.cur.path
+		j.Close()
+		if _, _, report := open(t, o, Position{}); report.Damaged != 0 {
+			t.Fatalf("nothing is missing, report %+v", report)
+		}
+		if err := os.Remove(newest); err != nil {
+			t.Fatal(err)
+		}
+		j, seqs, report := open(t, o, Position{})
+		if !slices.Equal(seqs, upTo(1, 15)) || report.Damaged != 1 || len(report.Damage) != 1 || report.Damage[0].First != 16 {
+			t.Fatalf("groups %v, report %+v", seqs, report)
+		}
+		write(t, j, 40, nil)
+		j.Close()
+		if _, seqs, report = open(t, o, Position{}); !slices.Equal(seqs, upTo(1, 40)) || report.Damaged != 0 {
+			t.Fatalf("after it was reported: groups %v, report %+v", seqs, report)
+		}
+	}
+}

@@ -21,6 +21,7 @@ type replay struct {
 	fn     func(g Group) error
 	report Report
 	slots  []*slot // lives that may hold groups from j.from on, ascending
+	blank  bool    // there are slots of which nothing is known
 	groups []found // in order of slot and pos
 	buf    []byte  // window, and the group handed to fn
 
@@ -56,6 +57,7 @@ func (r *replay) sort() error {
 				return fmt.Errorf("read journal file: %w", err)
 			}
 			if !ok {
+				r.blank = true
 				continue // never used, or a first group that was never whole: nothing to lose
 			}
 			s.life = of
@@ -81,7 +83,7 @@ func (r *replay) sort() error {
 			return fmt.Errorf("sync journal file before replay: %w", err)
 		}
 		if s.hurt {
-			if err := s.writeHeader(s.life); err != nil {
+			if err := s.writeHeader(s.life, 0); err != nil {
 				return err
 			}
 		}
@@ -103,8 +105,32 @@ func (r *replay) index() error {
 		r.j.opts.Logger.Error("journal file of the checkpoint is missing", "file", f, "group", r.expected)
 		r.damage(Damage{Path: r.j.opts.Dir, First: r.expected, Last: r.expected})
 		r.report.Damaged++ // at least
+		return nil
 	}
+	r.missing()
 	return nil
+}
+
+// missing looks for a file that was in use and is not there, with nothing behind it that would tell: the file that was made ready to follow it
+// knows of it.
+func (r *replay) missing() {
+	if len(r.slots) == 0 || r.blank {
+		return
+	}
+	last := r.slots[len(r.slots)-1]
+	if last.prev < r.j.from.File || last.prev == 0 || slices.ContainsFunc(r.slots, func(s *slot) bool { return s.seq == last.prev }) {
+		return
+	}
+	if n := len(r.groups); n > 0 && r.groups[n-1].slot == len(r.slots)-1 {
+		return // groups in it: the numbers of groups tell
+	}
+	after := r.expected
+	if n := len(r.groups); n > 0 {
+		after = r.groups[n-1].group + 1
+	}
+	r.j.opts.Logger.Error("journal file is missing", "file", last.prev, "group", after)
+	r.damage(Damage{Path: r.j.opts.Dir, First: after, Last: after})
+	r.report.Damaged++ // at least
 }
 
 // walk hands out the groups, and decides at every gap whether it is damage or the end.

@@ -30,8 +30,9 @@ type slot struct {
 	number int
 	path   string
 	file   vfs.File
-	size   int64 // of the file, in whole blocks
-	hurt   bool  // its header block did not make sense
+	size   int64  // of the file, in whole blocks
+	hurt   bool   // its header block did not make sense
+	prev   uint64 // seq of the file in use when its life began, 0 if that is not known
 }
 
 // slotNumber reads a slot's number from its name.
@@ -82,17 +83,19 @@ func (s *slot) readHeader() error {
 		return fmt.Errorf("journal file %s: %w", s.path, err)
 	}
 	s.life = life{binary.LittleEndian.Uint64(h.Fields[:]), binary.LittleEndian.Uint64(h.Fields[16:])}
+	s.prev = binary.LittleEndian.Uint64(h.Fields[24:])
 	s.hurt = err != nil || s.seq-1 >= maxSeq
 	return nil
 }
 
 // writeHeader begins a life of the slot, durably: a checkpoint may name the file before any group in it has been
 // synced, and replay takes it for damage if the file of the checkpoint is missing.
-func (s *slot) writeHeader(of life) error {
+func (s *slot) writeHeader(of life, prev uint64) error {
 	h := record.FileHeader{Magic: fileMagic, Version: version, HeaderSize: BlockSize}
 	binary.LittleEndian.PutUint64(h.Fields[:], of.seq)
 	binary.LittleEndian.PutUint64(h.Fields[8:], uint64(s.size))
 	binary.LittleEndian.PutUint64(h.Fields[16:], of.salt)
+	binary.LittleEndian.PutUint64(h.Fields[24:], prev)
 	block := h.Append(make([]byte, 0, BlockSize))[:BlockSize]
 	if _, err := s.file.WriteAt(block, 0); err != nil {
 		return fmt.Errorf("write header of journal file: %w", err)
@@ -100,7 +103,7 @@ func (s *slot) writeHeader(of life) error {
 	if err := s.file.Datasync(); err != nil {
 		return fmt.Errorf("sync header of journal file: %w", err)
 	}
-	s.life, s.hurt = of, false
+	s.life, s.prev, s.hurt = of, prev, false
 	return nil
 }
 

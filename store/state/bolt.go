@@ -19,8 +19,8 @@ import (
 	"github.com/edgemq/edgemq/store/vfs"
 )
 
-// version is the version of everything in state.db, the values that other packages keep there included.
-const version = 1
+// version is the version of everything in state.db, the values that other packages keep there included. Version 1 had no checksums.
+const version = 2
 
 const (
 	lockTimeout = 5 * time.Second // the store holds its own lock, so only a tool could be in the way
@@ -72,6 +72,33 @@ func OpenReadOnly(fsys vfs.FS, path string) (*DB, error) {
 	return d, nil
 }
 
+// Repair opens a damaged state as far as that is possible, deletes what is damaged, but for what keep says, and accepts that keys are
+// missing. It returns what it has deleted, and what it has accepted.
+func Repair(fsys vfs.FS, path string, keep func(Damaged) bool) (deleted []Damaged, accepted error, err error) {
+	external, err := fsys.External(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open state: %w", err)
+	}
+	d := &DB{fsys: fsys, path: path, repairing: true}
+	if err := d.open(external); err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	cp, ok := d.Checkpoint()
+	if !ok {
+		return nil, nil, &CorruptError{Path: path, Err: errors.New("no checkpoint")}
+	}
+	var list []record.Mutation
+	for _, x := range d.damaged {
+		if keep(x) {
+			return nil, nil, &CorruptError{Path: path, Err: &x}
+		}
+		list = append(list, record.Delete(x.Bucket, x.Key))
+	}
+	deleted = d.damaged
+	return deleted, d.accepted, d.Save(cp, list)
+}
+
 // create makes an empty state under another name first: bbolt cannot open a file whose first pages a power cut has spoiled.
 func create(fsys vfs.FS, path string) error {
 	temporary := path + ".new"
@@ -93,7 +120,8 @@ func create(fsys vfs.FS, path string) error {
 					return err
 				}
 			}
-			return tx.Bucket(metaName).Put(formatKey, binary.LittleEndian.AppendUint16(nil, version))
+			meta := tx.Bucket(metaName)
+			return errors.Join(meta.Put(formatKey, binary.LittleEndian.AppendUint16(nil, version)), meta.Put(sumsKey, sums{}.append(nil)))
 		}), db.Close())
 	})
 	if err != nil {
@@ -125,7 +153,11 @@ func (d *DB) open(external string) error {
 		}
 		return fmt.Errorf("open state: %w", err)
 	}
-	if err := d.view(d.read); err != nil {
+	err = d.view(d.read)
+	if err == nil && d.plain && !d.readOnly {
+		err = d.upgrade()
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("open state: %w", err), d.Close())
 	}
 	return nil
@@ -142,9 +174,11 @@ func (d *DB) checkFile(external string) error {
 	if err != nil {
 		return err
 	}
-	if err := checkPages(f, info.Size()); err != nil {
+	metas, err := checkPages(f, info.Size())
+	if err != nil {
 		return &CorruptError{Path: d.path, Err: err}
 	}
+	d.fallback = metas < 2
 	return nil
 }
 
@@ -164,12 +198,22 @@ func (d *DB) read(tx *bolt.Tx) error {
 	if len(format) != 2 {
 		return &CorruptError{Path: d.path, Err: errors.New("no format version")}
 	}
-	if v := binary.LittleEndian.Uint16(format); v > version {
+	v := binary.LittleEndian.Uint16(format)
+	if v > version {
 		return fmt.Errorf("state %s: %w: version %d, this build knows %d", d.path, ErrVersion, v, version)
 	}
+	if v == 0 {
+		return &CorruptError{Path: d.path, Err: errors.New("format version 0")}
+	}
+	d.plain = v < 2
 	for _, b := range record.Buckets() {
 		if b <= record.BucketUsers && tx.Bucket([]byte(b.String())) == nil { // those were made with the file
 			return &CorruptError{Path: d.path, Err: fmt.Errorf("no bucket %v", b)}
+		}
+	}
+	if !d.plain {
+		if err := d.verify(tx); err != nil {
+			return err
 		}
 	}
 	b := meta.Get(checkpointKey)
@@ -225,9 +269,10 @@ func (d *DB) Save(cp Checkpoint, extra []record.Mutation) error {
 	}
 	// Nobody changes what is frozen but Freeze, which runs in this goroutine.
 	frozen := d.frozen.buckets
+	s := maps.Clone(d.sums)
 	err := d.fsys.Commit(d.path, func() error {
 		return guard(d.path, func() error {
-			return d.bolt.Update(func(tx *bolt.Tx) error { return write(tx, frozen, cp, extra) })
+			return d.bolt.Update(func(tx *bolt.Tx) error { return s.write(tx, frozen, d.damaged, cp, extra) })
 		})
 	})
 	if err != nil {
@@ -241,19 +286,27 @@ func (d *DB) Save(cp Checkpoint, extra []record.Mutation) error {
 	defer d.mu.Unlock()
 	d.frozen = overlay{}
 	d.checkpoint = &cp
+	d.sums, d.damaged = s, nil
 	return nil
 }
 
-// write makes the changes of one Save.
-func write(tx *bolt.Tx, frozen map[Bucket]map[string]*change, cp Checkpoint, extra []record.Mutation) error {
+// write makes the changes of one Save, among which is the deletion of damaged values.
+func (s sums) write(tx *bolt.Tx, frozen map[Bucket]map[string]*change, damaged []Damaged, cp Checkpoint, extra []record.Mutation) error {
 	set := func(b Bucket, key, value []byte) error {
 		t, err := tx.CreateBucketIfNotExists([]byte(b.String()))
 		if err != nil {
 			return fmt.Errorf("bucket %v: %w", b, err)
 		}
-		if value == nil {
+		name := b.String()
+		switch old := t.Get(key); {
+		case plainKey(name, key):
+			err = t.Put(key, value)
+		case value == nil:
+			s.replace(name, old, nil)
 			err = t.Delete(key)
-		} else {
+		default:
+			value = seal(name, key, value)
+			s.replace(name, old, value)
 			err = t.Put(key, value)
 		}
 		if err != nil {
@@ -273,7 +326,10 @@ func write(tx *bolt.Tx, frozen map[Bucket]map[string]*change, cp Checkpoint, ext
 			return err
 		}
 	}
-	return set(record.BucketMeta, checkpointKey, cp.append(nil))
+	if err := s.recount(tx, damaged); err != nil {
+		return err
+	}
+	return errors.Join(set(record.BucketMeta, sumsKey, s.append(nil)), set(record.BucketMeta, checkpointKey, cp.append(nil)))
 }
 
 // Check reads the whole file and returns what is wrong with it. It takes long on a large one.

@@ -40,14 +40,15 @@ type pages struct {
 	seen []bool
 }
 
-// checkPages walks all pages that the newest sound meta page leads to. The error says what is wrong with them.
-func checkPages(r io.ReaderAt, size int64) error {
+// checkPages walks all pages that the newest sound meta page leads to. The error says what is wrong with them. metas is how many meta
+// pages are sound: with one of them bbolt may have gone back to the state before the last one.
+func checkPages(r io.ReaderAt, size int64) (metas int, err error) {
 	var root, freelist, newest uint64
 	p := pages{r: r, size: 4096} // what create chose
 	for i := range int64(2) {
 		b := make([]byte, metaBytes)
 		if _, err := r.ReadAt(b, i*int64(p.size)+pageHeader); err != nil && !errors.Is(err, io.EOF) {
-			return err
+			return metas, err
 		}
 		h := fnv.New64a()
 		h.Write(b[:metaBytes-8])
@@ -55,26 +56,27 @@ func checkPages(r io.ReaderAt, size int64) error {
 			continue
 		}
 		if n := order.Uint32(b[8:]); n != uint32(p.size) {
-			return fmt.Errorf("pages of %d bytes", n)
+			return metas, fmt.Errorf("pages of %d bytes", n)
 		}
+		metas++
 		if tx := order.Uint64(b[48:]); p.high == 0 || tx > newest {
 			newest, root, freelist, p.high = tx, order.Uint64(b[16:]), order.Uint64(b[32:]), order.Uint64(b[40:])
 		}
 	}
 	if p.high == 0 {
-		return errors.New("both meta pages are damaged")
+		return metas, errors.New("both meta pages are damaged")
 	}
 	if p.high > uint64(size)/p.size {
-		return fmt.Errorf("file is cut short, it has %d bytes of %d pages", size, p.high)
+		return metas, fmt.Errorf("file is cut short, it has %d bytes of %d pages", size, p.high)
 	}
 	p.seen = make([]bool, p.high)
 	if err := p.tree(root); err != nil {
-		return err
+		return metas, err
 	}
 	if freelist == noFreelist {
-		return nil
+		return metas, nil
 	}
-	return p.free(freelist)
+	return metas, p.free(freelist)
 }
 
 // read reads a page with its overflow, which nobody has read before.

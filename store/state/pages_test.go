@@ -71,7 +71,7 @@ func grown(t *testing.T) []byte {
 // is, so that a fault ends the test.
 func TestDamagedPages(t *testing.T) {
 	sound := grown(t)
-	if err := checkPages(bytes.NewReader(sound), int64(len(sound))); err != nil {
+	if _, err := checkPages(bytes.NewReader(sound), int64(len(sound))); err != nil {
 		t.Fatal("a sound file:", err)
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -89,7 +89,7 @@ func TestDamagedPages(t *testing.T) {
 			pos = rng.IntN(len(b))
 		}
 		b[pos] ^= 1 << rng.IntN(8)
-		if err := checkPages(bytes.NewReader(b), int64(len(b))); err != nil {
+		if _, err := checkPages(bytes.NewReader(b), int64(len(b))); err != nil {
 			refused++
 			continue
 		}
@@ -144,7 +144,7 @@ func use(t *testing.T, name string) {
 func TestPagesCutShort(t *testing.T) {
 	sound := grown(t)
 	for _, size := range []int{0, 100, 4096, 8192, len(sound) / 2 &^ 4095} {
-		if err := checkPages(bytes.NewReader(sound[:size]), int64(size)); err == nil {
+		if _, err := checkPages(bytes.NewReader(sound[:size]), int64(size)); err == nil {
 			t.Errorf("%d of %d bytes are taken for a whole file", size, len(sound))
 		}
 	}

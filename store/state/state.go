@@ -1,8 +1,8 @@
 // Package state keeps small durable state by key in bbolt. What is newer than the last checkpoint is
 // held in memory, and is in the journal.
 //
-// state.db has one bbolt bucket for each record.Bucket, by its name. In "meta" the key "format" holds
-// the version of the whole (u16) and "checkpoint" the last Checkpoint; both are kept by this package.
+// state.db has one bbolt bucket for each record.Bucket, by its name; each value has a checksum behind it. In "meta" the key "format" holds
+// the version of the whole (u16), "checkpoint" the last Checkpoint, and "sums" what there is in each bucket; all three are kept by this package.
 // docs/FORMAT.md has the full rules.
 package state
 
@@ -35,6 +35,13 @@ type DB struct {
 	path     string
 	bolt     *bolt.DB // nil: read-only, and there is no file
 	readOnly bool
+	plain    bool      // version 1, read only: no checksums
+	sums     sums      // of what was saved last; of who calls Save
+	damaged  []Damaged // likewise
+	fallback bool      // a meta page was damaged, perhaps torn
+
+	repairing bool
+	accepted  error // what was wrong with sums, while repairing
 
 	mu         sync.RWMutex
 	active     overlay // applied since the last Freeze
@@ -97,12 +104,23 @@ func (d *DB) Get(b Bucket, key []byte) (value []byte, ok bool, err error) {
 	err = d.view(func(tx *bolt.Tx) error {
 		if t := tx.Bucket([]byte(b.String())); t != nil {
 			if v := t.Get(key); v != nil {
-				value, ok = bytes.Clone(v), true
+				if value, ok = d.value(b, key, v); !ok {
+					return d.corrupt(b, key)
+				}
+				value = bytes.Clone(value)
 			}
 		}
 		return nil
 	})
 	return value, ok, err
+}
+
+// value returns the value of what bbolt has, false if it is damaged.
+func (d *DB) value(b Bucket, key, v []byte) ([]byte, bool) {
+	if d.plain {
+		return v, true
+	}
+	return unseal(b.String(), key, v)
 }
 
 // pair is a key with its value; nil means deleted.
@@ -149,6 +167,10 @@ func (d *DB) Range(b Bucket, prefix []byte, fn func(k, v []byte) bool) error {
 			if len(over) > 0 && bytes.Equal(over[0].key, p.key) {
 				p.value = over[0].value
 				over = over[1:]
+			} else if v, ok := d.value(b, p.key, p.value); ok {
+				p.value = v
+			} else {
+				return d.corrupt(b, p.key)
 			}
 			if p.value != nil && !fn(p.key, p.value) {
 				return nil
@@ -169,7 +191,7 @@ const (
 	pageBytes = 1 << 20
 )
 
-// page reads the next keys with a prefix from bbolt, those after a key unless that is nil.
+// page reads the next keys with a prefix from bbolt, those after a key unless that is nil, with what is stored of them.
 func (d *DB) page(b Bucket, prefix, after []byte) (pairs []pair, more bool, err error) {
 	err = d.view(func(tx *bolt.Tx) error {
 		t := tx.Bucket([]byte(b.String()))
@@ -239,6 +261,10 @@ func (d *DB) Checkpoint() (Checkpoint, bool) {
 	}
 	return *d.checkpoint, true
 }
+
+// Fallback tells whether one of the two meta pages was damaged when the state was opened, so that the other one counts: a write of it that a power
+// cut tore is nothing to worry about.
+func (d *DB) Fallback() bool { return d.fallback }
 
 // Stats is how much the state holds.
 type Stats struct {

@@ -396,11 +396,16 @@ func TestFailedSaveLosesNothing(t *testing.T) {
 	}
 }
 
-// testdata/v1/state.db was written by version 1.
+// testdata/v1/state.db was written by version 1, testdata/v2/state.db by version 2.
 func TestGolden(t *testing.T) {
-	golden := filepath.Join("testdata", "v1", "state.db")
+	for _, v := range []string{"v1", "v2"} {
+		t.Run(v, func(t *testing.T) { golden(t, filepath.Join("testdata", v, "state.db"), v == "v2") })
+	}
+}
+
+func golden(t *testing.T, golden string, newest bool) {
 	cp := Checkpoint{JournalFile: 3, JournalGroup: 77, First: 10, Next: 1000, Time: 1_700_000_000_000_000, Saved: 1_700_000_001_000_000}
-	if *update {
+	if *update && newest {
 		os.Remove(golden)
 		if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
 			t.Fatal(err)
@@ -424,6 +429,129 @@ func TestGolden(t *testing.T) {
 	if v, ok, err := d.Get(record.BucketTopics, []byte{0, 0, 0, 1}); !ok || err != nil || string(v) != "a/b" {
 		t.Errorf("topic: %q, %v, %v", v, ok, err)
 	}
+	if newest {
+		return
+	}
+	b, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "state.db")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // it is upgraded, and then of the newest version
+		d := open(t, vfs.OS, path)
+		if got := contents(t, d, ""); got != "a=1 b=" {
+			t.Errorf("contents after the upgrade %s", got)
+		}
+		if got, ok := d.Checkpoint(); !ok || got != cp {
+			t.Errorf("checkpoint after the upgrade %+v, %v", got, ok)
+		}
+		d.Close()
+	}
+}
+
+// A flipped bit in a value, or in a key, is a damaged value; a key that is gone, or as it was, is an error. Neither passes for data.
+func TestDamagedValues(t *testing.T) {
+	made := filepath.Join(t.TempDir(), "state.db")
+	d := open(t, vfs.OS, made)
+	d.Apply([]record.Mutation{put("victim", "its old value"), put("other", "value")})
+	save(t, d, Checkpoint{Next: 1})
+	d.Apply([]record.Mutation{put("victim", "its new value")})
+	save(t, d, Checkpoint{Next: 2})
+	d.Close()
+	inBucket := func(fn func(t *bolt.Bucket) error) func(t *testing.T, path string) {
+		return func(t *testing.T, path string) {
+			db, err := bolt.Open(path, 0o600, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = db.Update(func(tx *bolt.Tx) error { return fn(tx.Bucket([]byte("cursors"))) })
+			if err := errors.Join(err, db.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	tests := []struct {
+		name string
+		hurt func(t *testing.T, path string)
+		want string // the error, or the damaged keys
+	}{
+		{"a bit of the value", inBucket(func(t *bolt.Bucket) error {
+			v := bytes.Clone(t.Get([]byte("victim")))
+			v[3] ^= 8
+			return t.Put([]byte("victim"), v)
+		}), "victim"},
+		{"a bit of the checksum", inBucket(func(t *bolt.Bucket) error {
+			v := bytes.Clone(t.Get([]byte("victim")))
+			v[len(v)-1] ^= 8
+			return t.Put([]byte("victim"), v)
+		}), "victim"},
+		{"a bit of the key", inBucket(func(t *bolt.Bucket) error {
+			v := bytes.Clone(t.Get([]byte("victim")))
+			return errors.Join(t.Delete([]byte("victim")), t.Put([]byte("vicuim"), v))
+		}), "vicuim"},
+		{"cut short", inBucket(func(t *bolt.Bucket) error { return t.Put([]byte("victim"), []byte("abc")) }), "victim"},
+		{"an old value", inBucket(func(t *bolt.Bucket) error {
+			return t.Put([]byte("victim"), seal("cursors", []byte("victim"), []byte("its old value")))
+		}), "bucket cursors: keys are missing, or of another time: it has 2, it had 2"},
+		{"gone", inBucket(func(t *bolt.Bucket) error { return t.Delete([]byte("victim")) }), "bucket cursors: keys are missing, or of another time: it has 1, it had 2"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "state.db")
+			b, err := os.ReadFile(made)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			tt.hurt(t, path)
+			d, err := Open(vfs.OS, path)
+			if err != nil {
+				if !strings.HasSuffix(err.Error(), tt.want) {
+					t.Fatalf("error %v, want %s", err, tt.want)
+				}
+				return
+			}
+			bad := d.Damaged()
+			if len(bad) != 1 || string(bad[0].Key) != tt.want || bad[0].Bucket != record.BucketCursors {
+				t.Fatalf("damaged: %v", bad)
+			}
+			var corrupt *CorruptError
+			if _, _, err := d.Get(record.BucketCursors, bad[0].Key); !errors.As(err, &corrupt) {
+				t.Errorf("Get: %v", err)
+			}
+			if err := d.Range(record.BucketCursors, nil, func(k, v []byte) bool { return true }); !errors.As(err, &corrupt) {
+				t.Errorf("Range: %v", err)
+			}
+			d.Apply([]record.Mutation{del(tt.want)})
+			if got := contents(t, d, ""); got != "other=value" {
+				t.Errorf("without it: %s", got)
+			}
+			save(t, d, Checkpoint{Next: 3})
+			d.Close()
+			d = open(t, vfs.OS, path)
+			if got := contents(t, d, ""); got != "other=value" || len(d.Damaged()) > 0 {
+				t.Errorf("opened again: %s", got)
+			}
+		})
+	}
+}
+
+func FuzzParseSums(f *testing.F) {
+	f.Add(sums{"a": {1, 2}, "bucket": {3, 4}}.append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := parseSums(b)
+		if err != nil {
+			return
+		}
+		if again, err := parseSums(s.append(nil)); err != nil || !maps.Equal(s, again) {
+			t.Fatalf("decode then encode changed %x", b)
+		}
+	})
 }
 
 func FuzzParseCheckpoint(f *testing.F) {
