@@ -313,8 +313,12 @@ func (s *Store) replayMutations(jg journal.Group) error {
 		list = append(list, m)
 		switch {
 		case m.Bucket == record.BucketTopics && m.Value != nil && len(m.Key) == 4:
-			s.limits.add(binary.BigEndian.Uint32(m.Key), string(m.Value))
-			s.topics.set(binary.BigEndian.Uint32(m.Key), string(m.Value))
+			id := binary.BigEndian.Uint32(m.Key)
+			fresh := s.TopicName(id) == ""
+			if l := s.limits.add(id, string(m.Value)); l != nil && fresh {
+				l.counted = true // all there is comes with the journal
+			}
+			s.topics.set(id, string(m.Value))
 		case m.Bucket == record.BucketSegments && m.Value == nil && len(m.Key) == 4:
 			s.table.remove(binary.BigEndian.Uint32(m.Key)) // its file is swept away later
 		}
