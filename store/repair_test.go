@@ -31,7 +31,9 @@ func hurtState(t *testing.T, dir, text string) {
 // TestDamagedState: a damaged value of the state is done without where that is safe. Otherwise the store does not open, and says which it is and what
 // can be done; Repair does that.
 func TestDamagedState(t *testing.T) {
-	cursor := func(key []byte) Mutation { return record.Put(record.BucketCursors, key, []byte("begin at the beginning")) }
+	cursor := func(key []byte) Mutation {
+		return record.Put(record.BucketCursors, key, []byte("begin at the beginning"))
+	}
 	for _, tt := range []struct {
 		name, text string
 		opens      bool
