@@ -250,6 +250,7 @@ func (c *checker) connection(i int, e *Event) {
 	case Gone, Left:
 		if w := c.wills[k]; w != nil {
 			switch {
+			case e.Kind == Left && !e.Present:
 			case e.Kind == Left:
 				w.m.revoked = i
 				c.leaving = append(c.leaving, w.m)

@@ -87,7 +87,11 @@ func (h *told) connect(conn int, will *Message) *told {
 	h.add(Event{Kind: Connected, By: "w", Conn: conn})
 	return h
 }
-func (h *told) end(k Kind, conn int) *told { h.add(Event{Kind: k, By: "w", Conn: conn}); return h }
+
+func (h *told) end(k Kind, conn int) *told {
+	h.add(Event{Kind: k, By: "w", Conn: conn, Present: true})
+	return h
+}
 
 func (h *told) session(present bool) *told {
 	h.add(Event{Kind: Connected, By: "c", Conn: 1, QoS: 1, Present: present})
@@ -242,6 +246,14 @@ func TestCheck(t *testing.T) {
 		{"a Will comes twice", func(h *told) { h.subscribe("s", "t", 1).connect(1, will).end(Gone, 1).deliver("s", will, will) }, "twice"},
 		{"a Will after a goodbye", func(h *told) { h.subscribe("s", "t", 1).connect(1, will).end(Left, 1).deliver("s", will).drain("s") }, "unjustified"},
 		{"no Will after a goodbye", func(h *told) { h.subscribe("s", "t", 1).connect(1, will).end(Left, 1).drain("s") }, ""},
+		{"a goodbye that may not have arrived, and a Will", func(h *told) {
+			h.subscribe("s", "t", 1).connect(1, will).add(Event{Kind: Left, By: "w", Conn: 1})
+			h.deliver("s", will).drain("s")
+		}, ""},
+		{"a goodbye that may not have arrived, and no Will", func(h *told) {
+			h.subscribe("s", "t", 1).connect(1, will).add(Event{Kind: Left, By: "w", Conn: 1})
+			h.drain("s")
+		}, ""},
 		{"a goodbye that a crash took back", func(h *told) {
 			h.subscribe("s", "t", 1).connect(1, will).end(Left, 1).happens(Crashed).deliver("s", will).drain("s")
 		}, ""},

@@ -36,18 +36,19 @@ type Client struct {
 	h   *History
 	rng *rand.Rand
 
-	mu      sync.Mutex
-	conn    net.Conn
-	n       int           // of the connection
-	ended   chan struct{} // closed when its reader has ended
-	leaving bool          // DISCONNECT was sent
-	silent  bool          // it reads and answers nothing any more
-	nextID  uint16
-	out     []*flight // in order of first sending
-	took    map[uint16]bool
-	held    []heldAck
-	pinged  int                         // the History's length when PINGREQ was sent
-	waiting map[packet.Type]chan []byte // for SUBACK, UNSUBACK, PINGRESP
+	mu        sync.Mutex
+	conn      net.Conn
+	n         int           // of the connection
+	ended     chan struct{} // closed when its reader has ended
+	leaving   bool          // DISCONNECT was sent
+	dismissed bool          // DISCONNECT has come
+	silent    bool          // it reads and answers nothing any more
+	nextID    uint16
+	out       []*flight // in order of first sending
+	took      map[uint16]bool
+	held      []heldAck
+	pinged    int                         // the History's length when PINGREQ was sent
+	waiting   map[packet.Type]chan []byte // for SUBACK, UNSUBACK, PINGRESP
 }
 
 // flight is a publish that is not over.
@@ -167,7 +168,7 @@ func (c *Client) begin(nc net.Conn, in *input, present bool) {
 		clear(c.took)
 	}
 	c.held = nil
-	c.conn, c.ended, c.leaving, c.silent = nc, make(chan struct{}), false, false
+	c.conn, c.ended, c.leaving, c.dismissed, c.silent = nc, make(chan struct{}), false, false, false
 	var b []byte
 	kept := c.out[:0]
 	for _, f := range c.out {

@@ -32,7 +32,7 @@ const (
 	Connected              // CONNACK; Present says that the broker has the session
 	Ending                 // By is about to end Conn, in whatever way
 	Gone                   // the connection Conn has ended without a goodbye
-	Left                   // the broker has closed Conn after a DISCONNECT
+	Left                   // Conn has ended after a DISCONNECT; Present says that the broker has taken that
 
 	Subscribing // Reader gets Filter at QoS
 	Subscribed

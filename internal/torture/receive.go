@@ -24,14 +24,15 @@ func (c *Client) read(nc net.Conn, in *input, n int, ended chan struct{}) {
 	_ = nc.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kind := Gone
-	if c.leaving && errors.Is(why, io.EOF) {
-		kind = Left
+	e := Event{Kind: Gone, By: c.ID, Conn: n}
+	if c.leaving {
+		// That the broker closes the connection shows that it has taken the goodbye, unless it has reasons of its own.
+		e.Kind, e.Present = Left, errors.Is(why, io.EOF) && !c.dismissed
 	}
-	if kind == Gone && !c.silent && !ordinary(why) {
+	if e.Kind == Gone && !c.silent && !ordinary(why) {
 		c.h.Add(Event{Kind: Damaged, By: c.ID, Conn: n, Note: "the broker sent what no broker sends: " + why.Error()})
 	}
-	c.h.Add(Event{Kind: kind, By: c.ID, Conn: n})
+	c.h.Add(e)
 	if c.n == n || c.conn == nc {
 		c.conn = nil
 	}
@@ -70,7 +71,7 @@ func (c *Client) take(f []byte, n int) error {
 		}
 		return nil
 	case packet.TypeDisconnect:
-		c.leaving = false // the broker has its own reasons to close
+		c.dismissed = true
 		return nil
 	}
 	return fmt.Errorf("unexpected % .40X", f)

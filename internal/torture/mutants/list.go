@@ -38,7 +38,7 @@ var mutants = []mutant{
 			"store/journal/append.go", "	if err := j.cur.file.Datasync(); err != nil {\n",
 			"	err := j.cur.file.Datasync()\n	if err != nil {\n		err = j.cur.file.Datasync()\n	}\n	if err != nil {\n",
 		},
-	}, []test{{"./store", "^TestFailedOperation$", ""}, {"./store/journal", "^TestFailedWritesAndSyncsStopTheJournal$", ""}}},
+	}, []test{{"./store/journal", "^TestFailedWritesAndSyncsStopTheJournal$", ""}, {"./internal/torture", "^TestDiskErrors$", "-failures=300"}}},
 	{"trust-journal", "a group of the journal with a wrong checksum is taken", []edit{
 		{"store/journal/group.go", "	return h, true, crc == h.crc, nil\n", "	return h, true, crc == h.crc || true, nil\n"},
 	}, []test{torture, {"./store/journal", "^TestFlippedBits$", ""}}},
