@@ -171,6 +171,8 @@ func TestKillsWhileSendingAndReading(t *testing.T) {
 	kills := 6
 	if n, err := strconv.Atoi(os.Getenv("SDK_TEST_KILLS")); err == nil {
 		kills = n
+	} else if long() {
+		kills = 100
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -19,13 +19,14 @@ type stamp struct {
 	born     int64 // ms
 	host     string
 	producer string
+	epoch    uint64
 	trace    string
 }
 
 // wellKnown is the type a header has when @types does not say.
 func wellKnown(name string) Kind {
 	switch name {
-	case HeaderBornTimestamp, HeaderStoreTimestamp, HeaderOffset, HeaderRefused, HeaderTimeout:
+	case HeaderBornTimestamp, HeaderStoreTimestamp, HeaderEpoch, HeaderOffset, HeaderRefused, HeaderTimeout:
 		return KindInt64
 	}
 	return KindString
@@ -48,7 +49,7 @@ func (e *encoder) encode(m *Message, s *stamp) ([]byte, error) {
 	if m.CorrelationData != nil {
 		e.block = packet.AppendProperty(e.block, packet.Property{ID: packet.PropCorrelationData, Value: m.CorrelationData})
 	}
-	var id, born, host, producer, trace bool
+	var id, born, host, producer, epoch, trace bool
 	for i := range m.headers {
 		f := &m.headers[i]
 		switch f.Name {
@@ -62,6 +63,8 @@ func (e *encoder) encode(m *Message, s *stamp) ([]byte, error) {
 			host = true
 		case HeaderProducer:
 			producer = true
+		case HeaderEpoch:
+			epoch = true
 		case HeaderTraceID:
 			trace = true
 		case "", "types":
@@ -82,6 +85,9 @@ func (e *encoder) encode(m *Message, s *stamp) ([]byte, error) {
 	}
 	if !producer && s.producer != "" {
 		e.block = packet.AppendUser(e.block, wire.Producer, s.producer)
+	}
+	if !epoch && s.epoch != 0 {
+		e.number(wire.Epoch, int64(s.epoch))
 	}
 	if !trace && s.trace != "" {
 		e.block = packet.AppendUser(e.block, wire.TraceID, s.trace)

@@ -232,6 +232,31 @@ func ExampleEnhancedMessage() {
 	// Output: true true
 }
 
+func ExampleWithEpoch() {
+	addr, stop := exampleBroker()
+	defer stop()
+	ctx := context.Background()
+	start := func(epoch uint64) (*sdk.Producer, func() error) {
+		client, err := sdk.Dial(ctx, addr, sdk.WithClientID("till-3"))
+		if err != nil {
+			log.Fatal(err)
+		}
+		return client.Producer(sdk.WithEpoch(epoch)), client.Close
+	}
+	successor, closeIt := start(2)
+	_, err := successor.Send(ctx, sdk.NewMessage("sales", nil))
+	fmt.Println(err)
+	_ = closeIt()
+
+	zombie, closeIt := start(1) // it was slow, and not dead
+	_, err = zombie.Send(ctx, sdk.NewMessage("sales", nil))
+	fmt.Println(errors.Is(err, sdk.ErrRefused))
+	_ = closeIt()
+	// Output:
+	// <nil>
+	// true
+}
+
 func ExampleWithTries() {
 	client, stop := exampleClient()
 	defer stop()

@@ -20,6 +20,7 @@ const (
 	HeaderBornTimestamp  = "BornTimestamp"  // by the producer: int64, ms since 1970
 	HeaderBornHost       = "BornHost"       // by the producer
 	HeaderProducer       = "Producer"       // by the producer: its client id
+	HeaderEpoch          = "Epoch"          // by a producer WithEpoch: int64
 	HeaderStoreTimestamp = "StoreTimestamp" // by the broker, on queues and replays: int64, ms since 1970
 	HeaderOffset         = "Offset"         // by the broker, on queues and replays: int64
 	HeaderRefused        = "Refused"        // by the broker, on a message that comes again: int64, how often it was refused

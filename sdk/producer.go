@@ -37,6 +37,11 @@ func WithLatencyTable(t *LatencyTable) ProducerOption {
 	return func(p *Producer) { p.avoid.table = t }
 }
 
+// WithEpoch numbers this producer among those that have the same client id one after the other, as a process does that is started in the place of
+// one that is given up for dead. Once the broker has seen a number it refuses (ErrRefused, with Code 0x87) what comes from producers with
+// a lower one: it was not dead, and its successor has its work. Numbers count from 1, to 2^63-1; where to keep them is the program's business.
+func WithEpoch(n uint64) ProducerOption { return func(p *Producer) { p.epoch = n } }
+
 // Producer sends messages. It is safe for concurrent use; messages that one goroutine sends to one topic or
 // queue keep their order.
 type Producer struct {
@@ -49,6 +54,7 @@ type Producer struct {
 	tryTimeout time.Duration
 	avoid      avoidance
 
+	epoch    uint64
 	idPrefix string
 	serial   atomic.Uint64
 	closed   atomic.Bool
@@ -234,7 +240,7 @@ func (p *Producer) enhance(ctx context.Context, m *Message) (*EnhancedMessage, e
 	if p.closed.Load() {
 		return nil, ErrClosed
 	}
-	e := &EnhancedMessage{Message: m, ID: m.MessageID(), Trace: TraceID(ctx), Born: time.Now()}
+	e := &EnhancedMessage{Message: m, ID: m.MessageID(), Epoch: p.epoch, Trace: TraceID(ctx), Born: time.Now()}
 	if e.ID == "" {
 		var b [40]byte
 		e.ID = string(strconv.AppendUint(append(b[:0], p.idPrefix...), p.serial.Add(1), 36))
@@ -328,7 +334,7 @@ func (q *clientQueue) Write(ctx context.Context, e *EnhancedMessage) (Result, er
 func (q *clientQueue) WriteAsync(ctx context.Context, e *EnhancedMessage, oneway bool, done func(*Promise)) (*Promise, error) {
 	pub := publication{
 		m: e.Message, to: q.wire, qos: 1, done: done,
-		stamp: stamp{id: e.ID, born: e.Born.UnixMilli(), producer: q.c.o.clientID, trace: e.Trace},
+		stamp: stamp{id: e.ID, born: e.Born.UnixMilli(), producer: q.c.o.clientID, epoch: e.Epoch, trace: e.Trace},
 	}
 	if oneway {
 		pub.qos = 0

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -229,6 +230,70 @@ func TestResultsSayWhereMessagesAre(t *testing.T) {
 	}
 }
 
+// What is sent to a queue is for its consumers alone.
+func TestQueuesArePrivate(t *testing.T) { // AT-18
+	b := testbroker.Run(t, testbroker.Options{})
+	c := dial(t, b.Addr, "c")
+	attach(t, c, "Q1", nil)
+	other := attach(t, c, "Q2", []string{"#", "+/Q1"})
+	eyes := map[string]*testbroker.Raw{}
+	for _, v := range []packet.Version{packet.V311, packet.V5} {
+		for _, filter := range []string{"#", "+/Q1", "$share/g/#", "$share/g/+/Q1", "$s/earliest/#", "$s/earliest/+/Q1", "$exclusive/+/Q1", "$v5/#"} {
+			name := fmt.Sprint(v, " ", filter)
+			r := testbroker.ConnectRaw(t, b.Addr, v, &packet.Connect{ClientID: name, Clean: true})
+			if code := r.Subscribe(filter, 1); code >= 0x80 {
+				if strings.HasPrefix(filter, "$exclusive/") && v == packet.V5 {
+					continue // the other one has it
+				}
+				t.Fatalf("%s: SUBACK %#x", name, code)
+			}
+			eyes[name] = r
+		}
+	}
+	send(t, c.Producer(), sdk.NewQueueMessage("Q1", []byte("secret")))
+	delayed := sdk.NewQueueMessage("Q1", []byte("secret"))
+	delayed.Delay = time.Second
+	delayed.Retain = true
+	send(t, c.Producer(), delayed)
+	eventually(t, "the delayed one is due", func() bool { return b.Store().Next() >= 3 })
+	sendTo(t, c.Producer(), "x/Q1", "for all") // what must come after it, if it came
+	sendTo(t, dial(t, b.Addr, "p2").Producer(), "x/Q1", "for all")
+	shared := map[string]int{}
+	for name, r := range eyes {
+		if strings.Contains(name, "$share/") {
+			continue
+		}
+		for range 2 {
+			d := r.Delivery()
+			r.Ack(d)
+			if !strings.HasSuffix(d.Payload, "for all") || d.Topic != "x/Q1" {
+				t.Fatalf("%s sees %s %q", name, d.Topic, d.Payload)
+			}
+		}
+	}
+	for name, r := range eyes { // a message of a share goes to one of its two members
+		if !strings.Contains(name, "$share/") {
+			continue
+		}
+		for {
+			d, ok := r.DeliveryWithin(20 * time.Millisecond)
+			if !ok {
+				break
+			}
+			r.Ack(d)
+			if shared[name[strings.IndexByte(name, '$'):]]++; d.Topic != "x/Q1" {
+				t.Fatalf("%s sees %s", name, d.Topic)
+			}
+		}
+	}
+	if shared["$share/g/#"] != 2 || shared["$share/g/+/Q1"] != 2 {
+		t.Fatalf("shares saw %v", shared)
+	}
+	if got := bodies(poll(t, other)); !slices.Equal(got, []string{"for all", "for all"}) {
+		t.Fatalf("Q2 has %q", got)
+	}
+}
+
 func TestFlushedIsOnDisk(t *testing.T) { // AT-23
 	b := testbroker.Start(t, testbroker.Options{})
 	c := dial(t, b.Addr, "p")
@@ -381,6 +446,50 @@ func TestRefusedMessageIsGivenUp(t *testing.T) {
 	}
 	if err := producer.Flush(patience(t)); err != nil {
 		t.Fatalf("the next Flush: %v", err)
+	}
+}
+
+func TestSentAgainStoredOnce(t *testing.T) { // AT-77
+	b := testbroker.Start(t, testbroker.Options{})
+	p := newProxy(t, b.Addr)
+	ctx := patience(t)
+	c := dial(t, p.Addr, "p", sdk.WithBackoff(time.Millisecond, 20*time.Millisecond))
+	producer := c.Producer(sdk.WithEpoch(7))
+	send(t, producer, sdk.NewQueueMessage("Q", []byte("before")))
+	p.Most(4 + 5) // CONNACK and SUBACK: all PUBACKs are lost
+	p.Cut()
+	pr, err := producer.SendAsync(ctx, sdk.NewQueueMessage("Q", []byte("once")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 2; n < 6; n++ {
+		before := p.Passed()
+		eventually(t, "it is sent again", func() bool { return p.Connections() >= n && p.Passed() > before+100 })
+		if n == 4 {
+			b.Kill()
+			b.Restart()
+		}
+		p.Cut()
+	}
+	p.Most(0)
+	p.Cut()
+	first, err := pr.Wait(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Kill()
+	b.Restart()
+	var se *sdk.SendError
+	if _, err := c.Producer(sdk.WithEpoch(6)).Send(ctx, sdk.NewQueueMessage("Q", []byte("fenced"))); !errors.As(err, &se) || se.Known != sdk.Refused || se.Code != packet.CodeNotAuthorized {
+		t.Fatalf("a lower epoch: %v", err)
+	}
+	again := sdk.NewQueueMessage("Q", []byte("once")).PutHeader(sdk.HeaderMessageID, sdk.String(first.MessageID))
+	if r, err := producer.Send(ctx, again); err != nil || r.Offset != first.Offset {
+		t.Fatalf("sent again: %+v, %v; first %+v", r, err, first)
+	}
+	got := poll(t, attach(t, dial(t, b.Addr, "c"), "Q", nil))
+	if !slices.Equal(bodies(got), []string{"before", "once"}) || got[1].Header(sdk.HeaderEpoch) != sdk.Int64(7) {
+		t.Fatalf("stored: %q", bodies(got))
 	}
 }
 

@@ -36,6 +36,7 @@ type asyncQueue interface {
 type EnhancedMessage struct {
 	*Message
 	ID    string    // the MessageId header, the sender's own if it has one; the same for every try
+	Epoch uint64    // the Epoch header, unless the sender set it; 0 is none
 	Trace string    // the TraceId header, unless the sender set it
 	Born  time.Time // the BornTimestamp header, unless the sender set it
 }
