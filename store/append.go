@@ -210,6 +210,9 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 	if len(msgs) > 0 {
 		a.time = max(a.time, s.opt.Now().UnixMicro())
 		b.add(msgs, base, a.time, mode.transient, s.keyed)
+		if mode.transient {
+			s.count.unstored.Add(uint64(len(msgs)))
+		}
 		if known := s.limits.table(); known != nil {
 			known.count(msgs, mode.transient)
 		}

@@ -34,6 +34,23 @@ func Open(o Options) (_ *Store, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	s, err := open(o)
+	if err != nil && isFull(err) {
+		// What is in the journal has to go to its place before anything else can, so nobody can make room by consuming. What can be
+		// done without goes first.
+		var freed int64
+		if freed, err = makeRoom(&o, err); freed > 0 {
+			s, err = open(o)
+		}
+	}
+	if err != nil && isFull(err) {
+		err = noRoom(&o, err)
+	}
+	return s, err
+}
+
+// open is one try of Open.
+func open(o Options) (_ *Store, err error) {
 	s := &Store{
 		opt: o, log: o.Logger.With("component", "store"), fs: o.FS, segments: o.path("segments"),
 		progress: make(chan struct{}, 1), prepare: make(chan struct{}, 1), checkpointNow: make(chan struct{}, 1),
@@ -41,6 +58,9 @@ func Open(o Options) (_ *Store, err error) {
 	}
 	defer func() {
 		if err != nil {
+			for _, a := range s.flusher.writers {
+				err = errors.Join(err, a.close())
+			}
 			err = errors.Join(err, s.release())
 		}
 	}()

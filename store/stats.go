@@ -37,7 +37,9 @@ type Stats struct {
 	Damaged uint64 // records or groups that could not be read back
 	Full    bool   // durable appends are refused for want of disk
 	Fulls   uint64 // how often that began
-	Failed  error  // nil while the store works
+	// Unstored counts messages of QoS 0 that went to live subscribers only meanwhile.
+	Unstored uint64
+	Failed   error // nil while the store works
 }
 
 // Histogram counts durations in buckets of doubling width.
@@ -83,7 +85,7 @@ type counters struct {
 	appends, groups, records, mutations, bytes, syncs atomic.Uint64
 	checkpoints, deletedSegments, damaged, fulls      atomic.Uint64
 	topicDropped, topicAged, topicRetained            atomic.Uint64
-	topicRefused, deletedRecords                      atomic.Uint64
+	topicRefused, deletedRecords, unstored            atomic.Uint64
 	syncLatency, commitLatency                        histogram
 	groupSizes                                        [32]atomic.Uint64
 	checkpointLatency, checkpointAt                   atomic.Int64 // ns; wall clock µs
@@ -108,7 +110,7 @@ func (s *Store) Stats() Stats {
 		DiskFree:          c.diskFree.Load(),
 		TopicDropped:      c.topicDropped.Load(), TopicAged: c.topicAged.Load(),
 		TopicRetained: c.topicRetained.Load(), TopicRefused: c.topicRefused.Load(),
-		Damaged: c.damaged.Load(), Full: s.full.Load() != 0, Fulls: c.fulls.Load(), Failed: s.failure(),
+		Damaged: c.damaged.Load(), Full: s.full.Load() != 0, Fulls: c.fulls.Load(), Unstored: c.unstored.Load(), Failed: s.failure(),
 	}
 	for i := range c.groupSizes {
 		out.GroupSizes[i] = c.groupSizes[i].Load()

@@ -241,6 +241,19 @@ func (j *Journal) Stats() Stats {
 	return st
 }
 
+// Spare returns the paths of the files, as they were opened, that no replay needs: their life was over before it begins.
+func (j *Journal) Spare() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var paths []string
+	for _, s := range j.free {
+		if !s.hurt && s.seq < j.from.File {
+			paths = append(paths, s.path)
+		}
+	}
+	return paths
+}
+
 // Close releases the files. It syncs nothing. Call it when nobody uses the journal any more.
 func (j *Journal) Close() error {
 	j.prepareMu.Lock()
