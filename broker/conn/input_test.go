@@ -239,3 +239,24 @@ func TestConnectDeadlineThroughLayers(t *testing.T) {
 		}
 	})
 }
+
+// The longest keep-alives are what they say, and not what is left of them in 16 bits. [MQTT-3.1.2-22]
+func TestLongKeepAlive(t *testing.T) {
+	for _, seconds := range []uint16{1, 43690, 43691, 65535} {
+		synctest.Test(t, func(t *testing.T) {
+			server, client := net.Pipe()
+			defer server.Close()
+			defer client.Close()
+			var in input
+			in.init(server, &session.Link{}, time.Now().Add(time.Minute))
+			in.keepAlive(seconds)
+			start := time.Now()
+			if err := in.fill(0); !errors.Is(err, errKeepAlive) {
+				t.Fatalf("got %v", err)
+			}
+			if took, want := time.Since(start), time.Duration(seconds)*3*time.Second/2; took != want {
+				t.Errorf("keep-alive %d: after %v, want %v", seconds, took, want)
+			}
+		})
+	}
+}
