@@ -156,6 +156,7 @@ func (m *Manager) expiryOf(c *packet.Connect) uint32 {
 
 // Attach is attach; when it returns, the client's Will is on disk.
 func (m *Manager) Attach(l *Link) (present bool, err error) {
+	m.hearOut(l.Connect.ClientID)
 	saved := newWaiter()
 	if present, err = m.attach(l, saved); err != nil {
 		return false, err

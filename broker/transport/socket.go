@@ -42,6 +42,9 @@ type stream struct {
 	peer   string
 }
 
+// Under returns the connection that everything goes through in the end.
+func (s *stream) Under() net.Conn { return s.socket.Conn }
+
 // PeerName returns the common name in the client's certificate, which has been verified; "" if there is none.
 func (s *stream) PeerName() string { return s.peer }
 
