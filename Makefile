@@ -1,13 +1,15 @@
 # make           bin/edgemq
 # make test      everything that must hold, with the race detector
 # make check     test, and what else CI looks at: format, vet, staticcheck
-# make bench     the benchmarks in the packages
+# make bench     the benchmarks in the packages, COUNT times (default 1; 6 for benchstat), those that match BENCH
 # make contest   N messages (default 1000000), kill -9 of clients and broker, everything read back; SDK and raw sockets
 # make torture   IMAGES power cuts (default 10000), ROUNDS of kill -9 (default 500), judged by a model of what is promised
 # make fuzz      every fuzz target for FUZZTIME (default 60s)
 
 FUZZTIME    ?= 60s
 BENCHTIME   ?= 1s
+BENCH       ?= .
+COUNT       ?= 1
 N           ?= 1000000
 IMAGES      ?= 10000
 ROUNDS      ?= 500
@@ -40,8 +42,9 @@ lint:
 	go vet ./...
 	$(STATICCHECK) ./...
 
+# One package after the other: benchmarks that run beside others measure them too.
 bench:
-	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+	go test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 2h ./...
 
 # go test -fuzz takes one target of one package at a time.
 fuzz:

@@ -317,7 +317,7 @@ func BenchmarkSparse(b *testing.B) {
 	for _, row := range []struct {
 		name   string
 		topics func(uint32) bool
-	}{{"index", want}, {"scan", nil}} {
+	}{{"by=index", want}, {"by=scan", nil}} {
 		b.Run(row.name, func(b *testing.B) {
 			for b.Loop() {
 				found := 0
