@@ -1,20 +1,13 @@
 package sdk_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"errors"
 	"fmt"
-	"math/big"
-	"net"
-	"os"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +15,7 @@ import (
 
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/internal/testbroker"
+	"github.com/edgemq/edgemq/internal/testcert"
 	"github.com/edgemq/edgemq/sdk"
 )
 
@@ -97,47 +91,18 @@ func TestOrderOfFiltersIsIrrelevant(t *testing.T) { // AT-92
 	}
 }
 
-// certificate writes a key pair for 127.0.0.1 and returns its files and who trusts it.
-func certificate(t testing.TB) (cert, key string, pool *x509.CertPool) {
-	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "edgemq test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &k.PublicKey, k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kder, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := errors.Join(os.WriteFile(cert, certPEM, 0o600),
-		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: kder}), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(certPEM)
-	return cert, key, pool
-}
-
 func TestTransports(t *testing.T) {
-	cert, key, pool := certificate(t)
+	ca := testcert.NewCA(t)
+	server, meter := ca.Issue("broker"), ca.Issue("meter-7")
+	cert, key := server.Cert, server.Key
 	sock := filepath.Join(t.TempDir(), "s")
 	b := testbroker.Run(t, testbroker.Options{Set: []string{fmt.Sprintf(
-		"listeners=[{name: tcp, address: '127.0.0.1:0'}, {name: tls, type: tls, address: '127.0.0.1:0', cert: %s, key: %s},"+
-			" {name: ws, type: ws, address: '127.0.0.1:0'}, {name: wss, type: wss, address: '127.0.0.1:0', cert: %s, key: %s}, {name: unix, type: unix, address: %s}]",
-		cert, key, cert, key, sock)}})
-	trust := sdk.WithTLS(&tls.Config{RootCAs: pool})
+		"listeners=[{name: tcp, address: '127.0.0.1:0'}, {name: tls, type: tls, address: '127.0.0.1:0', cert: %[1]s, key: %[2]s},"+
+			" {name: mtls, type: tls, address: '127.0.0.1:0', cert: %[1]s, key: %[2]s, client_ca: %[4]s}, {name: ws, type: ws, address: '127.0.0.1:0'}, {name: wss, type: wss, address: '127.0.0.1:0', cert: %[1]s, key: %[2]s}, {name: unix, type: unix, address: %[3]s}]",
+		cert, key, sock, ca.File)}})
+	trust := sdk.WithTLS(&tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{meter.Load(t)}})
 	for name, url := range map[string]string{
-		"tcp": "mqtt://" + b.Broker.Addr("tcp"), "tls": "mqtts://" + b.Broker.Addr("tls"), "ws": "ws://" + b.Broker.Addr("ws") + "/mqtt",
+		"tcp": "mqtt://" + b.Broker.Addr("tcp"), "tls": "mqtts://" + b.Broker.Addr("tls"), "mtls": "mqtts://" + b.Broker.Addr("mtls"), "ws": "ws://" + b.Broker.Addr("ws") + "/mqtt",
 		"wss": "wss://" + b.Broker.Addr("wss") + "/mqtt", "unix": "unix://" + sock,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +117,29 @@ func TestTransports(t *testing.T) {
 	if _, err := sdk.Dial(patience(t), "mqtts://"+b.Broker.Addr("tls")); err == nil {
 		t.Fatal("a certificate nobody vouches for was trusted")
 	}
+	if _, err := sdk.Dial(patience(t), "mqtts://"+b.Broker.Addr("mtls"), sdk.WithTLS(&tls.Config{RootCAs: ca.Pool()})); err == nil {
+		t.Fatal("a certificate is demanded, and there was none")
+	}
 	if _, err := sdk.Dial(patience(t), "gopher://x"); err == nil {
 		t.Fatal("gopher")
+	}
+}
+
+// What stands in the address and in options gets into the WebSocket handshake as it should: the headers, and not the password.
+func TestWebSocketHandshake(t *testing.T) {
+	got := make(chan *http.Request, 1)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- r
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer proxy.Close()
+	url := strings.Replace(proxy.URL, "http://", "ws://ann:secret@", 1) + "/mqtt"
+	_, err := sdk.Dial(patience(t), url, sdk.WithHTTPHeader(http.Header{"X-Token": {"t"}}))
+	if err == nil || strings.Contains(err.Error(), "secret") {
+		t.Fatalf("got %v", err)
+	}
+	r := <-got
+	if r.Header.Get("X-Token") != "t" || r.Header.Get("Sec-WebSocket-Protocol") != "mqtt" || r.Header.Get("Authorization") != "" {
+		t.Fatalf("headers %v", r.Header)
 	}
 }

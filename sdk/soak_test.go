@@ -169,12 +169,12 @@ func TestSoak(t *testing.T) { // AT-27, AT-28, AT-31, AT-39
 		p := dial(t, up.Addr, fmt.Sprint("p", k), append(rough, sdk.WithWindow(256, 1<<20))...).Producer()
 		writers.Go(func() {
 			for n := 0; sending.Err() == nil; n++ {
-				if _, err := p.SendAsync(patience(t), sdk.NewMessage(fmt.Sprint("T/", n%soakTopics), fmt.Appendf(nil, "%d %d", k, n))); err != nil {
+				if _, err := p.SendAsync(t.Context(), sdk.NewMessage(fmt.Sprint("T/", n%soakTopics), fmt.Appendf(nil, "%d %d", k, n))); err != nil {
 					t.Errorf("producer %d: %v", k, err)
 					return
 				}
-				if sent[k] = n + 1; n%64 == 0 {
-					time.Sleep(time.Millisecond) // so that the backlog stays small and trouble meets all stages
+				if sent[k] = n + 1; n%2 == 0 {
+					time.Sleep(5 * time.Millisecond) // consumers whose connections last for a moment are slow
 				}
 			}
 			if err := p.Flush(patience(t)); err != nil {
