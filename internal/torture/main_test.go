@@ -14,6 +14,8 @@ var (
 	images   = flag.Int("images", 60, "power cuts: images to recover from")
 	rounds   = flag.Int("rounds", 4, "kill -9: rounds")
 	failures = flag.Int("failures", 12, "disk errors, and flipped bits")
+	heavy    = flag.Bool("heavy", false, "network: as much as docs/RELIABILITY.md says")
+	soak     = flag.Duration("soak", 0, "how long the soak takes; 0 leaves it out")
 	duration = flag.Duration("duration", 0, "stop beginning new rounds after this time; 0 is no limit")
 	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of everything that is left to chance")
 )
