@@ -50,7 +50,7 @@ func queueChange(f *adminFlags, use, short, method, path, text string) *cobra.Co
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, name := range args {
 				if err := f.done(cmd, method, queuePath(name, path), nil, name+": "+text); err != nil {
-					return fmt.Errorf("%s: %w", name, err)
+					return err // which names the queue
 				}
 			}
 			return nil
@@ -159,7 +159,9 @@ func showQueue(w io.Writer, q *admin.Queue) {
 	row(w, "bindings", none(strings.Join(q.Bindings, " ")))
 	row(w, "paused", q.Paused)
 	row(w, "waiting", fmt.Sprintf("%d messages, %s", q.Depth, byteSize(q.LagBytes)))
-	row(w, "oldest", fmt.Sprintf("%s (%s ago)", at(q.Oldest), ago(q.Oldest)))
+	if q.Oldest != nil {
+		row(w, "oldest", fmt.Sprintf("%s (%s ago)", at(q.Oldest), ago(q.Oldest)))
+	}
 	row(w, "members", q.Members)
 	row(w, "in flight", q.InFlight)
 	row(w, "retrying", q.Retrying)
