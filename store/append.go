@@ -269,7 +269,7 @@ func (b *batch) add(msgs []Message, base uint64, time int64, transient bool, key
 		b.buf = record.Append(b.buf, &r)
 		b.entries = append(b.entries, Entry{
 			Time: time, Topic: r.Topic, Client: r.Client, Expiry: r.Expiry, PacketID: r.PacketID, Flags: r.Flags,
-			pos: uint32(pos - journal.HeaderSize), size: uint32(len(b.buf) - pos),
+			pos: uint32(pos - journal.HeaderSize), size: uint32(len(b.buf) - pos), props: uint32(len(r.Props)),
 		})
 	}
 }

@@ -358,7 +358,7 @@ func parseGroup(jg journal.Group) (*Group, error) {
 		}
 		g.Entries = append(g.Entries, Entry{
 			Time: r.Time, Topic: r.Topic, Client: r.Client, Expiry: r.Expiry, PacketID: r.PacketID, Flags: r.Flags,
-			pos: uint32(pos), size: uint32(n),
+			pos: uint32(pos), size: uint32(n), props: uint32(len(r.Props)),
 		})
 		pos += n
 	}

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,6 +25,7 @@ type Entry struct {
 	Time                  int64 // µs since 1970
 	Topic, Client, Expiry uint32
 	pos, size             uint32 // in Group.buf
+	props                 uint32 // their length; here, so that Record need not look at the record
 	PacketID              uint16
 	Flags                 record.Flags
 }
@@ -55,7 +55,7 @@ func (g *Group) End() uint64 { return g.Base + uint64(len(g.Entries)) }
 func (g *Group) Record(i int) Record {
 	e := &g.Entries[i]
 	b := g.buf[e.pos : e.pos+e.size : e.pos+e.size]
-	p := record.HeaderSize + binary.LittleEndian.Uint32(b[record.HeaderSize-4:])
+	p := record.HeaderSize + e.props
 	r := Record{
 		Offset: g.Base + uint64(i), Time: e.Time, Topic: e.Topic, Client: e.Client, Expiry: e.Expiry,
 		PacketID: e.PacketID, Flags: e.Flags,
