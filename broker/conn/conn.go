@@ -47,6 +47,8 @@ type Conn struct {
 	hand []byte // what mochi has yet to read of the CONNECT
 	kept bool   // mochi has let the client in and has nothing more to do with the connection
 
+	unsaved bool // the session may not be saved yet
+
 	publish packet.Publish // scratch of the reader
 	ack     packet.Ack
 
@@ -170,6 +172,12 @@ func (c *Conn) frame(f []byte) error {
 	if c.link.Session() == nil {
 		return io.EOF // it could not be attached; the CONNACK said so
 	}
+	if c.unsaved && t != packet.TypeSubscribe {
+		if err := c.link.Enter(); err != nil {
+			return err
+		}
+		c.unsaved = false
+	}
 	switch v := c.link.Version; t {
 	case packet.TypePublish:
 		err := packet.ParsePublish(v, f, &c.publish)
@@ -196,7 +204,7 @@ func (c *Conn) frame(f []byte) error {
 		if err := packet.Check(v, f); err != nil {
 			return err
 		}
-		c.link.Send(packet.AppendPingresp(nil)) // [MQTT-3.12.4-1]
+		c.answer(packet.AppendPingresp(nil)) // [MQTT-3.12.4-1]
 		return nil
 	case packet.TypeSubscribe:
 		p, err := packet.ParseSubscribe(v, f)
@@ -321,7 +329,7 @@ func (c *Conn) Authenticate() bool {
 // Attach gives the connection its session; the hook for it calls it once the client is authenticated.
 func (c *Conn) Attach() error {
 	present, err := c.m.Attach(c.link)
-	if c.present, c.attached = present, err == nil; err != nil {
+	if c.present, c.attached, c.unsaved = present, err == nil, !present; err != nil {
 		c.refusal = err
 	}
 	return err
@@ -334,7 +342,7 @@ func (c *Conn) subscribe(p *packet.Subscribe) {
 	codes, reason := c.link.Session().Subscribe(c.link, p)
 	if codes != nil {
 		a := packet.Suback{PacketID: p.PacketID, Codes: codes, ReasonString: c.link.Reason(reason, len(codes))}
-		c.link.Send(packet.AppendSuback(nil, c.link.Version, &a))
+		c.answer(packet.AppendSuback(nil, c.link.Version, &a))
 	}
 	c.in.idled = true
 }
@@ -344,7 +352,7 @@ func (c *Conn) unsubscribe(p *packet.Unsubscribe) {
 	codes, reason := c.link.Session().Unsubscribe(c.link, p.Filters)
 	if codes != nil {
 		a := packet.Suback{PacketID: p.PacketID, Codes: codes, ReasonString: c.link.Reason(reason, len(codes))}
-		c.link.Send(packet.AppendUnsuback(nil, c.link.Version, &a))
+		c.answer(packet.AppendUnsuback(nil, c.link.Version, &a))
 	}
 	c.in.idled = true
 }
@@ -395,6 +403,9 @@ func (c *Conn) connack(p []byte) {
 	}
 	c.link.Accept(packet.AppendConnack(nil, v, &a))
 }
+
+// answer sends what the client is waiting for.
+func (c *Conn) answer(p []byte) { c.link.Answer(p) }
 
 // Finish ends whatever is left of the connection; its reader has ended.
 func (c *Conn) Finish() {

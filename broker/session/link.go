@@ -33,6 +33,7 @@ type Link struct {
 	live       atomic.Bool   // CONNACK is on its way: deliveries may follow
 	holding    atomic.Bool   // deliveries wait for a commit
 	answering  atomic.Bool   // deliveries wait for a SUBACK
+	missed     atomic.Bool   // the writer looked while they had to wait
 	holds      atomic.Uint64 // counts how often one of the two began
 	unanswered atomic.Int32  // publishes and PUBRELs whose answer is not yet queued
 	quota      atomic.Int32  // publishes above QoS 0 that are not over, see Receive Maximum
@@ -89,15 +90,12 @@ func (l *Link) Send(p []byte) {
 	l.Wake()
 }
 
-// Accept queues the CONNACK that lets the client in. From now on it is told why its connection ends.
+// Accept sends the CONNACK that lets the client in. From now on it is told why its connection ends.
 func (l *Link) Accept(connack []byte) {
 	l.mu.Lock()
-	if !l.closing && !l.closed {
-		l.out = append(l.out, connack...)
-		l.greeted = true
-	}
+	l.greeted = !l.closing && !l.closed
 	l.mu.Unlock()
-	l.Wake()
+	l.Answer(connack)
 }
 
 // Start allows deliveries. The CONNACK has been sent before.
@@ -114,7 +112,9 @@ func (l *Link) Start() {
 	}
 	l.resumed = nil
 	l.live.Store(true)
-	l.Wake()
+	if s := l.Session(); s != nil && s.fed() {
+		l.Wake()
+	}
 }
 
 // Kick ends the connection from our side: a v5 client is told the code and why. [MQTT-4.13.1-1]
@@ -181,7 +181,7 @@ func (l *Link) HoldDeliveries(hold bool) {
 		l.holds.Add(1)
 	}
 	l.answering.Store(hold)
-	if !hold {
+	if !hold && l.missed.Swap(false) {
 		l.Wake()
 	}
 }

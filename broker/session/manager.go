@@ -53,6 +53,8 @@ type Manager struct {
 
 	mu       sync.Mutex
 	sessions map[string]*Session
+	unsaved  []*Session // have begun and may still be to be saved
+	slow     []*Session // likewise, since a tick ago
 
 	retained  retainer
 	exclusive exclusives
@@ -203,7 +205,10 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 	s.link, s.expiry, s.offline = l, expiry, time.Time{}
 	l.session.Store(s)
 	var muts []store.Mutation
-	if s.durable {
+	switch {
+	case s.durable && !present && c.Will == nil:
+		m.newborn(s)
+	case s.durable:
 		muts = append(muts, s.mutation())
 	}
 	if c.Will != nil {
@@ -230,6 +235,7 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 			}
 			return false, fmt.Errorf("save session: %w", err)
 		}
+		s.unsaved = false
 	}
 	s.endDenied(l.allowed())
 	l.resumes = len(s.resend.byKey) > 0
@@ -320,6 +326,7 @@ func (m *Manager) Detach(l *Link) {
 		m.end(s)
 		return
 	}
+	s.unsaved = false
 	muts := []store.Mutation{s.mutation(), s.resend.mutation(s.id)}
 	for _, sub := range s.subs {
 		if sub.Retained {
@@ -432,6 +439,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
+		m.enterAll()
 		m.orphanedWills()
 		m.expire(time.Now())
 		m.retained.expire(m, time.Now())

@@ -226,6 +226,22 @@ type retainedSource struct {
 }
 
 // retainedPrefix begins the key of such a source.
+// retains tells whether there is a retained message for a filter. Asked after the feed has the filter, it may be relied upon: what is
+// retained later the feed delivers.
+func (m *Manager) retains(filter string) bool {
+	if topic.System(filter) {
+		return true
+	}
+	any := false
+	m.retained.mu.Lock() // whoever retains a message holds it from before there is an offset until it is in names
+	defer m.retained.mu.Unlock()
+	m.retained.names.Match(filter, func(string, int64) bool {
+		any = true
+		return false
+	})
+	return any
+}
+
 const retainedPrefix = "r/"
 
 // sendRetained starts sending the retained messages of a subscription, or goes on with it; mu is held.

@@ -9,6 +9,7 @@
 package session
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type Session struct {
 	durable bool
 
 	mu      sync.Mutex
+	unsaved bool  // it is not in the state yet, see newborn.go
 	link    *Link // nil while offline
 	expiry  uint32
 	offline time.Time // since when, if link is nil
@@ -207,7 +209,7 @@ func (s *Session) leave() {
 }
 
 // Subscribe carries out a SUBSCRIBE and returns its reason codes. What is granted to a durable session is on disk when
-// it returns.
+// it returns, or will be there with the session or not at all (see newborn.go).
 func (s *Session) Subscribe(l *Link, p *packet.Subscribe) (codes []byte, reason string) {
 	codes = make([]byte, len(p.Filters))
 	c := &change{wait: newWaiter()}
@@ -237,6 +239,7 @@ func (s *Session) Subscribe(l *Link, p *packet.Subscribe) (codes []byte, reason 
 		}
 	}
 	s.commit(c)
+	retained := slices.ContainsFunc(s.members, func(m *membership) bool { return m.retained != nil })
 	s.mu.Unlock()
 	if err := c.wait.wait(); err != nil {
 		for i := range codes {
@@ -246,7 +249,9 @@ func (s *Session) Subscribe(l *Link, p *packet.Subscribe) (codes []byte, reason 
 		}
 		return codes, err.Error()
 	}
-	l.Wake() // there may be retained messages to send
+	if retained {
+		l.Wake()
+	}
 	return codes, reason
 }
 
@@ -285,8 +290,19 @@ func (s *Session) commit(c *change) {
 		return
 	}
 	c.wait.add()
-	if err := s.m.hub.Save(c.muts, c.wait, append(c.feeds, s.own)...); err != nil {
+	var done store.Completion = c.wait
+	if s.unsaved {
+		c.muts = append(c.muts, s.mutation())
+		if s.ordinary() {
+			done = nil
+		}
+	}
+	err := s.m.hub.Save(c.muts, done, append(c.feeds, s.own)...)
+	if err != nil || done == nil {
 		c.wait.Committed(0, err)
+	}
+	if err == nil {
+		s.unsaved = false
 	}
 }
 

@@ -104,6 +104,7 @@ func (s *Session) subscribePlain(sub subscription, c *change) error {
 	})
 	sub.From = from
 	sub.Retained = sub.RetainHandling == 0 || sub.RetainHandling == 1 && !existed // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
+	sub.Retained = sub.Retained && s.m.retains(sub.Filter)
 	if old := s.subs[sub.Filter]; old.Retained && !sub.Retained {
 		sub.Retained, sub.After = true, old.After // what the last SUBSCRIBE began goes on
 		s.subs[sub.Filter] = sub

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -169,6 +170,46 @@ func (l *Link) Wake() {
 	}
 }
 
+// Answer is Send for an answer that the reader has just then: if nobody is at work, the reader is the writer of it, which saves the time
+// until another one is.
+func (l *Link) Answer(p []byte) {
+	if l.sys == nil || l.slow.Load() {
+		l.Send(p)
+		return
+	}
+	l.m.writers.Add(1) // as in Wake
+	if !l.state.CompareAndSwap(writerIdle, writerRunning) {
+		l.m.writers.Add(-1)
+		l.Send(p)
+		return
+	}
+	l.mu.Lock()
+	alone := len(l.out) == 0
+	if !l.closing && !l.closed && !alone {
+		l.out = append(l.out, p...)
+	}
+	alone = alone && !l.closing && !l.closed
+	l.mu.Unlock()
+	if alone {
+		d := desks.Get().(*desk)
+		n, err := d.send(l.sys, p)
+		if l.m.bytesOut.Add(int64(len(p))); err == nil && n < len(p) {
+			go l.write(d, slices.Clone(p[n:]), false)
+			return
+		}
+		if desks.Put(d); err != nil {
+			l.shut()
+			l.m.writers.Add(-1)
+			return
+		}
+		if l.state.CompareAndSwap(writerRunning, writerIdle) {
+			l.m.writers.Add(-1)
+			return
+		}
+	}
+	l.m.workers.add(l)
+}
+
 // write is the link's own writer, which waits for its client. It ends when there is nothing to write. What is left of an earlier round
 // is written first; over says that nothing follows it.
 func (l *Link) write(d *desk, left []byte, over bool) {
@@ -203,10 +244,19 @@ func (l *Link) round(d *desk) (buf []byte, over bool) {
 	// looks, they must wait for the next round: this one's answers have been taken, perhaps without it.
 	d.work.holds = l.holds.Load()
 	held := l.holding.Load() || l.answering.Load()
+	if held {
+		l.missed.Store(true) // and look again: if it is over by now, nobody may have seen this
+		held = l.holding.Load() || l.answering.Load()
+	}
 	buf, over = l.takeOut(d.buf[:0])
 	if !over && !held && l.live.Load() {
 		if s := l.session.Load(); s != nil {
-			buf = s.deliver(l, &d.work, buf)
+			if buf = s.deliver(l, &d.work, buf); l.holds.Load() != d.work.holds { // it may have been cut short
+				l.missed.Store(true)
+				if !l.holding.Load() && !l.answering.Load() {
+					l.Wake()
+				}
+			}
 		}
 	}
 	l.m.bytesOut.Add(int64(len(buf)))

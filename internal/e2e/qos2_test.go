@@ -56,6 +56,8 @@ func TestQoS2ExactlyOnce(t *testing.T) {
 			id := x.sub.NextID()
 			x.sub.Send(packet.AppendSubscribe(nil, v, &packet.Subscribe{PacketID: id, Filters: []packet.Subscription{{Filter: tt.filter, QoS: 2}}}))
 			x.sub.Expect(packet.TypeSuback)
+			x.pub.Ping()
+			x.sub.Subscribe("settled", 2) // now both sessions are on disk: this SUBACK waited for it
 			for range rounds {
 				for s := range steps {
 					if int(s)%3 == i || longRun { // an ordinary run has each step once
