@@ -239,7 +239,7 @@ func (s *Session) Subscribe(l *Link, p *packet.Subscribe) (codes []byte, reason 
 		}
 	}
 	s.commit(c)
-	retained := slices.ContainsFunc(s.members, func(m *membership) bool { return m.retained != nil })
+	more := slices.ContainsFunc(s.members, func(m *membership) bool { return m.retained != nil || m.mark.Load() > 0 })
 	s.mu.Unlock()
 	if err := c.wait.wait(); err != nil {
 		for i := range codes {
@@ -249,7 +249,7 @@ func (s *Session) Subscribe(l *Link, p *packet.Subscribe) (codes []byte, reason 
 		}
 		return codes, err.Error()
 	}
-	if retained {
+	if more { // retained messages to be sent, perhaps, or a mark
 		l.Wake()
 	}
 	return codes, reason
