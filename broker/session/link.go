@@ -91,12 +91,7 @@ func (l *Link) Send(p []byte) {
 }
 
 // Accept sends the CONNACK that lets the client in. From now on it is told why its connection ends.
-func (l *Link) Accept(connack []byte) {
-	l.mu.Lock()
-	l.greeted = !l.closing && !l.closed
-	l.mu.Unlock()
-	l.Answer(connack)
-}
+func (l *Link) Accept(connack []byte) { l.say(connack, true) }
 
 // Start allows deliveries. The CONNACK has been sent before.
 func (l *Link) Start() {

@@ -172,42 +172,51 @@ func (l *Link) Wake() {
 
 // Answer is Send for an answer that the reader has just then: if nobody is at work, the reader is the writer of it, which saves the time
 // until another one is.
-func (l *Link) Answer(p []byte) {
-	if l.sys == nil || l.slow.Load() {
-		l.Send(p)
-		return
-	}
-	l.m.writers.Add(1) // as in Wake
-	if !l.state.CompareAndSwap(writerIdle, writerRunning) {
-		l.m.writers.Add(-1)
-		l.Send(p)
-		return
+func (l *Link) Answer(p []byte) { l.say(p, false) }
+
+func (l *Link) say(p []byte, greets bool) {
+	direct := l.sys != nil && !l.slow.Load()
+	if direct {
+		l.m.writers.Add(1) // as in Wake
+		if direct = l.state.CompareAndSwap(writerIdle, writerRunning); !direct {
+			l.m.writers.Add(-1)
+		}
 	}
 	l.mu.Lock()
-	alone := len(l.out) == 0
-	if !l.closing && !l.closed && !alone {
+	open := !l.closing && !l.closed
+	alone := direct && open && len(l.out) == 0
+	l.greeted = l.greeted || greets && open
+	if open && !alone {
 		l.out = append(l.out, p...)
 	}
-	alone = alone && !l.closing && !l.closed
 	l.mu.Unlock()
-	if alone {
-		d := desks.Get().(*desk)
-		n, err := d.send(l.sys, p)
-		if l.m.bytesOut.Add(int64(len(p))); err == nil && n < len(p) {
-			go l.write(d, slices.Clone(p[n:]), false)
-			return
-		}
-		if desks.Put(d); err != nil {
-			l.shut()
-			l.m.writers.Add(-1)
-			return
-		}
-		if l.state.CompareAndSwap(writerRunning, writerIdle) {
-			l.m.writers.Add(-1)
-			return
-		}
+	switch {
+	case alone:
+		l.sendAlone(p)
+	case direct:
+		l.m.workers.add(l)
+	default:
+		l.Wake()
 	}
-	l.m.workers.add(l)
+}
+
+// sendAlone is the writer for as long as p goes out without waiting.
+func (l *Link) sendAlone(p []byte) {
+	d := desks.Get().(*desk)
+	n, err := d.send(l.sys, p)
+	if l.m.bytesOut.Add(int64(len(p))); err == nil && n < len(p) {
+		go l.write(d, slices.Clone(p[n:]), false)
+		return
+	}
+	switch desks.Put(d); {
+	case err != nil: // the reader will learn it from its own read
+		l.shut()
+		l.m.writers.Add(-1)
+	case l.state.CompareAndSwap(writerRunning, writerIdle):
+		l.m.writers.Add(-1)
+	default: // something has come meanwhile
+		l.m.workers.add(l)
+	}
 }
 
 // write is the link's own writer, which waits for its client. It ends when there is nothing to write. What is left of an earlier round

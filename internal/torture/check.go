@@ -3,6 +3,7 @@ package torture
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -119,7 +120,11 @@ type checker struct {
 	leaving  []*message // Wills whose clients have said goodbye, which may not be on disk yet
 	newest   map[conn]map[string]int
 	known    map[string]bool // clients with something on record: if their session is gone, so is that
-	durable  map[string]bool // clients whose session is to stay
+	// granted has the clients whose session is new, and the event of its first SUBACK: it does not wait for the disk, and a crash may
+	// take the session with all that is in it, but not what was asked for after it and is acknowledged.
+	granted  map[string]int
+	sessions map[string]*reader // by client
+	durable  map[string]bool    // clients whose session is to stay
 	writes   map[string]*register
 	ending   map[conn]bool    // their clients are about to end them
 	last     map[string]int   // by stream: the highest number that was acknowledged
@@ -158,7 +163,7 @@ func (h *History) run() *checker {
 	events := h.events[:len(h.events):len(h.events)]
 	c := &checker{
 		events: events, messages: map[string]*message{}, readers: map[string]*reader{}, units: map[conn]map[int]*unit{}, conns: map[int]conn{},
-		wills: map[conn]*will{}, newest: map[conn]map[string]int{}, known: map[string]bool{}, durable: map[string]bool{}, writes: map[string]*register{}, suspects: map[conn][]Fault{}, ending: map[conn]bool{}, last: map[string]int{},
+		wills: map[conn]*will{}, newest: map[conn]map[string]int{}, known: map[string]bool{}, durable: map[string]bool{}, writes: map[string]*register{}, granted: map[string]int{}, sessions: map[string]*reader{}, suspects: map[conn][]Fault{}, ending: map[conn]bool{}, last: map[string]int{},
 	}
 	for _, r := range h.readers {
 		c.readers[r.Name] = &reader{Reader: r, filters: map[string][]span{}, got: map[string]*receipt{}, newest: map[string]int{}, oldest: map[string]int{}, drained: -1}
@@ -195,6 +200,9 @@ func (c *checker) step(i int, e *Event) {
 			m.acked = i
 			c.last[m.stream()] = max(c.last[m.stream()], m.N)
 			c.known[e.By] = c.durable[e.By]
+			for client, first := range c.granted {
+				c.known[client] = c.known[client] || m.sent[0] > first
+			}
 			c.written(i, m)
 		}
 	case Refused:
@@ -243,6 +251,14 @@ func (c *checker) connection(i int, e *Event) {
 		if c.known[e.By] && !e.Present {
 			c.fault(Forgotten, e.By, "", i, "the broker has no session for it")
 		}
+		if first, ok := c.granted[e.By]; ok && !c.known[e.By] {
+			switch {
+			case !e.Present:
+				c.gone(e.By)
+			case first == math.MaxInt: // the crash has spared it
+				c.known[e.By] = c.durable[e.By]
+			}
+		}
 		c.durable[e.By] = e.QoS > 0
 	case Ending:
 		c.ending[k] = true
@@ -261,6 +277,36 @@ func (c *checker) connection(i int, e *Event) {
 		}
 		c.reopenAll(k)
 		c.cleared(k, e.At)
+	}
+}
+
+// grant notes what a SUBACK promises.
+func (c *checker) grant(i int, client string, r *reader, asked int) {
+	if first, ok := c.granted[client]; c.durable[client] && r.Kind == Session && (!ok || asked <= first) {
+		if !ok {
+			c.granted[client], c.sessions[client] = i, r
+		}
+		return
+	}
+	c.known[client] = c.durable[client]
+}
+
+// doubt is what a crash leaves of new sessions: what is published from now on says nothing about them. After a clean stop there is none.
+func (c *checker) doubt(crashed bool) {
+	for client := range c.granted {
+		if c.granted[client] = math.MaxInt; !crashed {
+			c.known[client] = c.durable[client]
+		}
+	}
+}
+
+// gone is the end of a session that nothing says must be there: its client subscribes anew.
+func (c *checker) gone(client string) {
+	delete(c.granted, client)
+	for _, spans := range c.sessions[client].filters {
+		if last := &spans[len(spans)-1]; last.ending < 0 {
+			last.from = -1
+		}
 	}
 }
 
@@ -287,7 +333,7 @@ func (c *checker) subscription(i int, e *Event) {
 		if spans[last].from < 0 {
 			spans[last].from = i
 		}
-		c.known[e.By] = c.durable[e.By]
+		c.grant(i, e.By, r, spans[last].asking)
 	case Unsubscribing:
 		if last >= 0 && spans[last].ending < 0 {
 			spans[last].ending = i
@@ -525,6 +571,7 @@ func (c *checker) boundary(i int, e *Event) {
 	if e.Kind == Saved {
 		return
 	}
+	c.doubt(e.Kind == Crashed)
 	c.crashed = c.crashed || e.Kind == Crashed
 	for k := range c.suspects {
 		c.cleared(k, e.At)

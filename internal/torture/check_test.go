@@ -43,6 +43,12 @@ func (h *told) subscribe(reader, filter string, qos byte) *told {
 	return h
 }
 
+func (h *told) subscribes(by, reader, filter string) *told {
+	h.add(Event{Kind: Subscribing, By: by, Reader: reader, Filter: filter, QoS: 1})
+	h.add(Event{Kind: Subscribed, By: by, Reader: reader, Filter: filter})
+	return h
+}
+
 func (h *told) unsubscribe(reader, filter string) *told {
 	h.add(Event{Kind: Unsubscribing, Reader: reader, Filter: filter})
 	h.add(Event{Kind: Unsubscribed, Reader: reader, Filter: filter})
@@ -267,10 +273,17 @@ func TestCheck(t *testing.T) {
 		// Sessions.
 		{"a session stays", func(h *told) { h.session(false).happens(Crashed).session(true) }, ""},
 		{"a session is gone, and nothing with it", func(h *told) { h.session(false).happens(Crashed).session(false) }, ""},
+		{"a new session is gone, and its first subscription", func(h *told) {
+			h.session(false).subscribes("c", "s", "t").happens(Crashed).session(false).publish(a).drain("s")
+		}, ""},
+		{"a new session is gone, and comes back", func(h *told) {
+			h.session(false).subscribes("c", "s", "t").happens(Crashed).session(false).subscribes("c", "s", "t").publish(a).drain("s")
+		}, "lost"},
+		{"a new session is gone, and not what came after it", func(h *told) {
+			h.session(false).subscribes("c", "s", "t").publish(a).happens(Crashed).session(false)
+		}, "forgotten"},
 		{"a session is gone, and what was acknowledged", func(h *told) {
-			h.session(false).add(Event{Kind: Subscribing, By: "c", Reader: "s", Filter: "t", QoS: 1})
-			h.add(Event{Kind: Subscribed, By: "c", Reader: "s", Filter: "t"})
-			h.happens(Crashed).session(false)
+			h.session(false).subscribes("c", "s", "t").subscribes("c", "s", "u").happens(Crashed).session(false)
 		}, "forgotten"},
 		// Retained messages.
 		{"retained", func(h *told) { h.publish(r1, r2).look(map[string]*Message{"r/a": r2}, nil) }, ""},

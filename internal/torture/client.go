@@ -42,6 +42,7 @@ type Client struct {
 	ended     chan struct{} // closed when its reader has ended
 	leaving   bool          // DISCONNECT was sent
 	dismissed bool          // DISCONNECT has come
+	anew      bool          // the broker had no session: what it had must be asked for again
 	silent    bool          // it reads and answers nothing any more
 	nextID    uint16
 	out       []*flight // in order of first sending
@@ -77,7 +78,7 @@ func (c *Client) Clone(h *History, seed uint64) *Client {
 	defer c.mu.Unlock()
 	d := NewClient(h, c.ID, c.Version, seed)
 	d.Durable, d.Reader, d.NewWill, d.Window, d.Late, d.Refuse = c.Durable, c.Reader, c.NewWill, c.Window, c.Late, c.Refuse
-	d.n, d.nextID = c.n, c.nextID
+	d.n, d.nextID, d.anew = c.n, c.nextID, c.anew
 	for _, f := range c.out {
 		g := *f
 		d.out = append(d.out, &g)
@@ -166,6 +167,7 @@ func (c *Client) begin(nc net.Conn, in *input, present bool) {
 	c.h.Add(e)
 	if !present {
 		clear(c.took)
+		c.anew = true
 	}
 	c.held = nil
 	c.conn, c.ended, c.leaving, c.dismissed, c.silent = nc, make(chan struct{}), false, false, false
@@ -210,6 +212,15 @@ func (c *Client) appendPublish(b []byte, f *flight, dup bool) []byte {
 	return packet.AppendPublish(b, c.Version, &packet.Outgoing{
 		Dup: dup && m.QoS > 0, QoS: m.QoS, PacketID: f.id, Retain: m.Retain, Topic: name, Payload: m.Payload(),
 	})
+}
+
+// Anew tells whether a connection began a new session since it was last asked.
+func (c *Client) Anew() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	anew := c.anew
+	c.anew = false
+	return anew
 }
 
 // Publish sends messages, without waiting for answers.

@@ -263,6 +263,9 @@ func (x *publisher) message(rng *rand.Rand, sizes []int) *Message {
 
 // subscribe makes the subscriptions that are not made yet.
 func (x *member) subscribe() bool {
+	if x.Anew() {
+		x.done, x.has = 0, false
+	}
 	for x.done < len(x.subs) {
 		s := x.subs[x.done]
 		if x.Subscribe(s.as, s.filter, s.qos) != nil {
