@@ -523,6 +523,9 @@ func (c *checker) settle(i int, e *Event) {
 	k := c.conns[e.Of]
 	u := c.units[k][e.Of]
 	if u == nil {
+		if d := &c.events[e.Of]; e.Kind == Refusing && d.Msg != nil {
+			c.readers[d.Reader].got[d.Msg.ID()].refused = true // the broker may have taken that for an answer
+		}
 		return
 	}
 	if e.Kind == Refusing {

@@ -38,10 +38,11 @@ const (
 	Subscribed
 	Unsubscribing
 	Unsubscribed
-	Delivered // Msg came to Reader over By's connection Conn
+	Delivered // Msg came to Reader over By's connection Conn with packet id Of; Present is DUP
 	Damaged   // something came that nobody can have sent; Note says what
 	Settling  // By acknowledges the delivery Of
 	Refusing  // By refuses the delivery Of
+	Releasing // PUBREL has come for packet id Of
 	Seen      // the broker has taken all that By sent on Conn up to event Of
 	Drained   // Reader has had all the time it needs
 
@@ -55,7 +56,7 @@ const (
 
 var kindNames = [...]string{
 	"sending", "acked", "refused", "connecting", "connected", "ending", "gone", "left", "subscribing", "subscribed", "unsubscribing",
-	"unsubscribed", "delivered", "damaged", "settling", "refusing", "seen", "drained", "looking", "looked", "saved", "crashed", "stopped",
+	"unsubscribed", "delivered", "damaged", "settling", "refusing", "releasing", "seen", "drained", "looking", "looked", "saved", "crashed", "stopped",
 }
 
 func (k Kind) String() string { return kindNames[k] }
@@ -247,7 +248,7 @@ func (h *History) About(f Fault) []string {
 		mine := of != nil && of.ID() == f.ID && (reader == "" || reader == f.Reader)
 		stream := reader == f.Reader && of != nil && m != nil && of.stream() == m.stream()
 		subscription := e.Kind >= Subscribing && e.Kind <= Unsubscribed && reader == f.Reader
-		connection := (e.Kind == Ending || e.Kind == Gone || e.Kind == Left || e.Kind == Connected || e.Kind == Connecting || e.Kind == Seen) && by[e.By]
+		connection := (e.Kind == Ending || e.Kind == Releasing || e.Kind == Gone || e.Kind == Left || e.Kind == Connected || e.Kind == Connecting || e.Kind == Seen) && by[e.By]
 		if mine || stream || subscription || connection || e.Kind >= Saved || i == f.At {
 			by[e.By] = true
 			if i < f.At-about && !mine || i > f.At+about/4 {

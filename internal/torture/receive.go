@@ -86,10 +86,10 @@ func (c *Client) delivery(f []byte, n int) error {
 	if bytes.HasPrefix(p.Topic, []byte("$queue/")) && bytes.HasSuffix(p.Topic, []byte("/$gap")) {
 		return nil // the broker says that messages are missing: what it has lost, it admits
 	}
-	if p.QoS == 2 && c.took[p.PacketID] {
+	if p.QoS == 2 && c.took[p.PacketID] { // it is taken already, and the broker does not know that yet
 		return c.write(packet.AppendAck(nil, c.Version, packet.TypePubrec, p.PacketID, 0, ""))
 	}
-	e := Event{Kind: Delivered, By: c.ID, Conn: n, Reader: c.Reader, QoS: p.QoS}
+	e := Event{Kind: Delivered, By: c.ID, Conn: n, Reader: c.Reader, QoS: p.QoS, Of: int(p.PacketID), Present: p.Dup}
 	var err error
 	if e.Msg, err = messageOf(c.h.Message, string(p.Topic), p.Payload); err != nil {
 		e.Kind, e.Note = Damaged, err.Error()
@@ -123,6 +123,7 @@ func (c *Client) acknowledge(id uint16, at, n int, sound bool) error {
 // answer deals with the packets of the QoS 1 and 2 handshakes.
 func (c *Client) answer(t packet.Type, a *packet.Ack, n int) error {
 	if t == packet.TypePubrel {
+		c.h.Add(Event{Kind: Releasing, By: c.ID, Conn: n, Of: int(a.PacketID)})
 		delete(c.took, a.PacketID)
 		return c.write(packet.AppendAck(nil, c.Version, packet.TypePubcomp, a.PacketID, 0, ""))
 	}
