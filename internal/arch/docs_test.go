@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The tests that docs/MQTT.md names exist.
-func TestMQTTTableNamesTests(t *testing.T) {
+// The tests that the docs name exist.
+func TestDocsNameTests(t *testing.T) {
 	root := filepath.Join("..", "..")
 	have := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
@@ -27,13 +27,15 @@ func TestMQTTTableNamesTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := os.ReadFile(filepath.Join(root, "docs", "MQTT.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z0-9]\w*`).FindAllString(string(doc), -1) {
-		if !have[name] {
-			t.Errorf("docs/MQTT.md names %s, which does not exist", name)
+	for _, page := range []string{"MQTT.md", "RELIABILITY.md"} {
+		doc, err := os.ReadFile(filepath.Join(root, "docs", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z0-9]\w*`).FindAllString(string(doc), -1) {
+			if !have[name] {
+				t.Errorf("docs/%s names %s, which does not exist", page, name)
+			}
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 // recovery, of the recovery from that. What the disk then holds is one of many images; from each the broker must recover with every
 // acknowledged message, cursor and QoS 2 state right.
 func TestPowerCuts(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(*seed, 0))
 	seeds := make(chan uint64)
 	var done, cuts, inRecovery atomic.Int64
@@ -77,7 +78,11 @@ type life struct {
 }
 
 func start(d *vfstest.Disk, logger *slog.Logger) (*life, error) {
-	b, err := broker.Open(smallOptions(d, logger))
+	return startWith(smallOptions(d, logger))
+}
+
+func startWith(o broker.Options) (*life, error) {
+	b, err := broker.Open(o)
 	if err != nil {
 		return nil, err
 	}

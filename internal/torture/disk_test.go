@@ -33,6 +33,7 @@ func isWrite(op vfstest.Op) bool { return op.Index >= 0 }
 // TestDiskErrors has one operation of the disk fail, any of them: a write, fsync, open, rename, unlink, read. The broker may refuse, go on or
 // end; it tells nobody that something is stored that is not, and the next start finds all that was, be it after that or after a power cut.
 func TestDiskErrors(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(*seed, 4))
 	began := time.Now()
 	n, ended := 0, 0
@@ -132,6 +133,7 @@ func (x *trial) fails(p *Plant, what string, cause error) bool {
 // TestBitFlips flips bits in every kind of file of a broker that was stopped. What comes after the next start is what was sent, to the last
 // byte; and what does not come is reported: the broker does not start, or counts damage.
 func TestBitFlips(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(*seed, 6))
 	began := time.Now()
 	outcomes := map[string]map[string]int{}

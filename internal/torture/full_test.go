@@ -16,6 +16,7 @@ import (
 // TestFullFileSystem fills a real, small file system to the last byte under the real broker: publishers are refused, consumers go on, a
 // kill and a start lose nothing, and once there is room all is as before, without a restart.
 func TestFullFileSystem(t *testing.T) {
+	t.Parallel()
 	dir := smallFileSystem(t, 48<<20)
 	b := testbroker.Start(t, testbroker.Options{Dir: filepath.Join(dir, "data"), Set: []string{
 		"store.journal_file=4MiB", "store.checkpoint_bytes=4MiB", "store.checkpoint_interval=1s", "store.segment_bytes=1MiB", "store.min_free=1MiB",

@@ -23,6 +23,7 @@ var restless = []string{
 // TestKills kills the real broker with SIGKILL, again and again, while clients of all kinds are at work: at any moment of publishing, of
 // checkpoints, of sealing and deleting segments, of saving state, of a recovery, of a clean stop. Every few rounds everything is read back.
 func TestKills(t *testing.T) {
+	t.Parallel()
 	const together = 10 // rounds on one data directory
 	rng := rand.New(rand.NewPCG(*seed, 2))
 	began := time.Now()

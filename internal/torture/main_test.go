@@ -11,9 +11,9 @@ import (
 
 // What "make torture" sets; an ordinary run of the tests does a little of each.
 var (
-	images   = flag.Int("images", 60, "power cuts: images to recover from")
-	rounds   = flag.Int("rounds", 4, "kill -9: rounds")
-	failures = flag.Int("failures", 12, "disk errors, and flipped bits")
+	images   = flag.Int("images", 32, "power cuts: images to recover from")
+	rounds   = flag.Int("rounds", 3, "kill -9: rounds")
+	failures = flag.Int("failures", 6, "disk errors, and flipped bits")
 	heavy    = flag.Bool("heavy", false, "network: as much as docs/RELIABILITY.md says")
 	soak     = flag.Duration("soak", 0, "how long the soak takes; 0 leaves it out")
 	duration = flag.Duration("duration", 0, "stop beginning new rounds after this time; 0 is no limit")

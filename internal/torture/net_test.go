@@ -32,6 +32,7 @@ func raw(t *testing.T, b *testbroker.Process, id string) *testbroker.Raw {
 
 // Sockets on which nothing, half a CONNECT, or one byte at a time comes are closed in time, and leave nothing behind.
 func TestHalfOpenConnections(t *testing.T) {
+	t.Parallel()
 	b := network(t)
 	before := measure(t, b)
 	hello := packet.AppendConnect(nil, &packet.Connect{Version: packet.V5, ClientID: "half", Clean: true})
@@ -57,6 +58,7 @@ func TestHalfOpenConnections(t *testing.T) {
 
 // A flood of clients that connect and go, politely or not.
 func TestConnectFlood(t *testing.T) {
+	t.Parallel()
 	b := network(t)
 	before := measure(t, b)
 	began := time.Now()
@@ -89,6 +91,7 @@ func TestConnectFlood(t *testing.T) {
 
 // Subscribers that do not read cost what the settings say and hold nobody up.
 func TestSlowReaders(t *testing.T) {
+	t.Parallel()
 	b := network(t, "session.window_bytes=256KiB", "store.tail_bytes=8MiB", "store.cache_bytes=8MiB")
 	const readers = 50
 	for i := range readers {
@@ -116,6 +119,7 @@ func TestSlowReaders(t *testing.T) {
 
 // Many topics, many subscriptions, many retained messages, deep names.
 func TestManyNames(t *testing.T) {
+	t.Parallel()
 	b := network(t)
 	p := raw(t, b, "p")
 	grow := func(what string, n int, do func()) {
@@ -197,6 +201,7 @@ func TestManyNames(t *testing.T) {
 
 // Packet ids wrap around, in both directions and at both levels, with some of them in use all the time.
 func TestPacketIDsWrapAround(t *testing.T) {
+	t.Parallel()
 	b := network(t)
 	n := 66_000
 	if !*heavy {
@@ -238,6 +243,7 @@ func TestPacketIDsWrapAround(t *testing.T) {
 
 // One client id is taken over a hundred times a second while messages flow to it: nothing is lost, out of order or there twice at QoS 2.
 func TestTakeovers(t *testing.T) {
+	t.Parallel()
 	b := network(t)
 	before := measure(t, b)
 	for _, v := range []packet.Version{packet.V311, packet.V5} {

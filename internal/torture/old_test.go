@@ -92,6 +92,7 @@ func publishOld(pub *testbroker.Raw, n int) {
 
 // TestOldDirectories: a data directory of each released version opens, with everything in it.
 func TestOldDirectories(t *testing.T) {
+	t.Parallel()
 	if *writeOld != "" {
 		keep(t, filepath.Join("testdata", *writeOld))
 	}

@@ -16,6 +16,7 @@ import (
 
 // TestSoak lets a broker do a little of everything for a long time, with retention, and looks whether it uses more and more of anything.
 func TestSoak(t *testing.T) {
+	t.Parallel()
 	if *soak == 0 {
 		t.Skip("takes its time: -soak 20m")
 	}
