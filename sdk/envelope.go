@@ -26,7 +26,7 @@ type stamp struct {
 // wellKnown is the type a header has when @types does not say.
 func wellKnown(name string) Kind {
 	switch name {
-	case HeaderBornTimestamp, HeaderStoreTimestamp, HeaderEpoch, HeaderOffset, HeaderRefused, HeaderTimeout:
+	case HeaderBornTimestamp, HeaderStoreTimestamp, HeaderEpoch, HeaderOffset, HeaderOriginOffset, HeaderRedelivered, HeaderRefused, HeaderTimeout:
 		return KindInt64
 	}
 	return KindString
@@ -183,7 +183,8 @@ func (m *Message) decode(name string, props, body []byte) {
 	}
 	text := string(props)          // one copy, which all names and texts share
 	m.headers = make(Values, 0, 8) // what a message from a queue has
-	if q, ok := topic.QueueOf(name); ok {
+	q, queue := topic.QueueOf(name)
+	if queue {
 		m.headers = append(m.headers, Field{HeaderQueue, String(q)})
 	} else {
 		m.headers = append(m.headers, Field{HeaderTopic, String(name)})
@@ -208,8 +209,11 @@ scan:
 			case name == wire.Types:
 				types = value
 			case strings.HasPrefix(name, "@"):
-				if name = name[1:]; name != HeaderTopic && name != HeaderQueue {
+				switch name = name[1:]; {
+				case name != HeaderTopic && name != HeaderQueue:
 					m.headers = append(m.headers, Field{name, String(value)})
+				case queue: // a dead letter's
+					m.headers = append(m.headers, Field{"Origin" + name, String(value)})
 				}
 			default:
 				if m.properties == nil {

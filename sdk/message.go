@@ -25,6 +25,11 @@ const (
 	HeaderOffset         = "Offset"         // by the broker, on queues and replays: int64
 	HeaderRefused        = "Refused"        // by the broker, on a message that comes again: int64, how often it was refused
 	HeaderTimeout        = "Timeout"        // int64 or int32, ms until the message expires; 0 is never
+	HeaderOriginTopic    = "OriginTopic"    // of a dead letter: where it was published to,
+	HeaderOriginQueue    = "OriginQueue"    // which queue gave it up,
+	HeaderOriginOffset   = "OriginOffset"   // its place in the log before: int64,
+	HeaderRedelivered    = "Redelivered"    // how often it was refused: int64,
+	HeaderReason         = "Reason"         // and why
 	HeaderSearchKey      = "SearchKey"
 	HeaderShardingKey    = "ShardingKey" // messages of one key stay in order and go to one consumer
 	HeaderTraceID        = "TraceId"

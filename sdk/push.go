@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -255,7 +256,12 @@ func (p *PushConsumer) refuse(ctx context.Context, d *Delivery, dead string, cau
 	})
 	// An id of its own, or the broker takes it for the message that it has stored already.
 	m.PutHeader(HeaderMessageID, String(d.MessageID()+"-dead")).PutHeader("OriginMessageId", String(d.MessageID()))
-	m.PutHeader(HeaderQueue, String(dead)).PutHeader("Reason", String(cause.Error()))
+	m.PutHeader(HeaderQueue, String(dead)).PutHeader(HeaderReason, String(cause.Error()))
+	m.PutHeader(HeaderOriginQueue, String(strings.TrimSuffix(dead, "-dead"))).PutHeader(HeaderOriginOffset, Int64(int64(d.offset)))
+	m.PutHeader(HeaderRedelivered, Int64(int64(attempt)))
+	if t := d.Topic(); t != "" {
+		m.PutHeader(HeaderOriginTopic, String(t))
+	}
 	if _, err := p.client.Producer().Send(ctx, m); err != nil {
 		return // not settled: it comes again
 	}

@@ -172,7 +172,10 @@ func TestRefusedMessagesComeAgainAndDie(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		died = append(died, string(d.Body())+" "+d.Header("Reason").String())
+		died = append(died, string(d.Body())+" "+d.Header(sdk.HeaderReason).String())
+		if d.Header(sdk.HeaderOriginQueue) != sdk.String("Q") || d.Header(sdk.HeaderRedelivered) != sdk.Int64(3) || d.Header(sdk.HeaderOriginOffset).Kind() != sdk.KindInt64 {
+			t.Fatalf("headers of a dead letter: %v", d.Headers())
+		}
 	}
 	slices.Sort(died)
 	if want := []string{"bad no", "panic edgemq: handler panicked: oops"}; !slices.Equal(died, want) {
@@ -182,6 +185,48 @@ func TestRefusedMessagesComeAgainAndDie(t *testing.T) {
 	slices.Sort(got)
 	if want := []string{"bad", "bad", "bad", "good", "good2", "panic", "panic", "panic"}; !slices.Equal(got, want) {
 		t.Fatalf("handled: %q", got)
+	}
+}
+
+func TestDeadLettersSayWhereTheyAreFrom(t *testing.T) { // AT-78
+	b := testbroker.Run(t, testbroker.Options{Set: []string{"queues=[{name: Q, topics: [orders/#], retry_delay: [1ms], max_deliveries: 3}]"}})
+	c := dial(t, b.Addr, "c")
+	r, err := c.Producer().Send(patience(t), sdk.NewMessage("orders/7", []byte("bad")).PutHeader(sdk.HeaderMessageID, sdk.String("o-7")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sendTo(t, c.Producer(), "orders/8", "good")
+	q := attach(t, c, "Q", nil, sdk.WithManualAck())
+	good := 0
+	for attempt := 1; attempt <= 3 || good == 0; {
+		d, err := q.PollWait(patience(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(d.Body()) == "good" { // which is not held up
+			good++
+			_ = d.Ack()
+			continue
+		}
+		if d.Attempt() != attempt {
+			t.Fatalf("attempt %d is the %dth", d.Attempt(), attempt)
+		}
+		attempt++
+		if err := d.Nack(0, "out of paper"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := attach(t, c, "Q-dead", nil).PollWait(patience(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]sdk.Value{
+		sdk.HeaderOriginTopic: sdk.String("orders/7"), sdk.HeaderOriginQueue: sdk.String("Q"), sdk.HeaderOriginOffset: sdk.Int64(int64(r.Offset)),
+		sdk.HeaderRedelivered: sdk.Int64(3), sdk.HeaderReason: sdk.String("out of paper"), sdk.HeaderMessageID: sdk.String("o-7"), sdk.HeaderQueue: sdk.String("Q-dead"),
+	} {
+		if got := d.Header(name); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
 	}
 }
 
