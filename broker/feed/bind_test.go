@@ -114,7 +114,7 @@ func TestBindWhileInFlight(t *testing.T) {
 			k.Leave()
 			swap(n, q, f)
 			n = n.restart(d)
-			q, f = n.queue("q")
+			_, f = n.queue("q")
 			k = n.join(f)
 			k.want("b1", "a3", "b2")
 			k.idle()

@@ -128,7 +128,7 @@ func TestGapBelowFirst(t *testing.T) {
 		o.SegmentBytes, o.CheckpointInterval, o.SharedBelow, o.TailBytes = 4<<10, 10*time.Millisecond, 1, 1
 	}).run()
 	_, f := n.queue("q", "a")
-	_, quiet := n.queue("quiet", "b")
+	n.queue("quiet", "b")
 	big := strings.Repeat("x", 1500)
 	for range 12 {
 		n.put("p", "a", big)
@@ -138,7 +138,7 @@ func TestGapBelowFirst(t *testing.T) {
 	n.save(f)
 	n = n.restart(d)
 	_, f = n.queue("q")
-	_, quiet = n.queue("quiet")
+	_, quiet := n.queue("quiet")
 	if first := n.store.First(); first < 4 {
 		t.Fatalf("first is %d", first)
 	}

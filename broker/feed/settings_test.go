@@ -86,7 +86,7 @@ func FuzzParseSettings(f *testing.F) {
 // TestConfigure: what was set for a queue counts over the configuration, survives a restart, and goes with the queue.
 func TestConfigure(t *testing.T) {
 	n, d := startDisk(t, defaultBounds)
-	q, f := n.queue("q")
+	q, _ := n.queue("q")
 	policy := func(q *Queues) Policy {
 		t.Helper()
 		i, err := q.Info("q")
@@ -126,7 +126,7 @@ func TestConfigure(t *testing.T) {
 		t.Errorf("set to default: %+v", p)
 	}
 	check(q.Delete("q"))
-	f, err := q.Create("q")
+	old, err := q.Create("q")
 	check(err)
 	if p := policy(q); p.MaxDeliveries != 9 || p.Exclusive {
 		t.Errorf("created anew: %+v", p)
@@ -134,7 +134,6 @@ func TestConfigure(t *testing.T) {
 	if i, _ := q.Info("q"); i.Paused {
 		t.Error("created anew, it is paused")
 	}
-	old := f
 	check(q.Delete("q"))
 	if err := q.Bind(old, "a", nil); !errors.Is(err, ErrNoQueue) {
 		t.Errorf("bind a queue that is deleted: %v", err)

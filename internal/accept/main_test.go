@@ -4,6 +4,7 @@
 package accept
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -190,7 +191,10 @@ type api struct {
 func adminOf(t testing.TB, dir string) *api {
 	socket := filepath.Join(dir, "admin.sock")
 	a := &api{t: t}
-	tr := &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", socket) }}
+	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}}
 	a.http.Transport = tr
 	t.Cleanup(tr.CloseIdleConnections)
 	return a
