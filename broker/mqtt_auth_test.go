@@ -62,6 +62,7 @@ func as(c *packet.Connect, user string) *packet.Connect {
 }
 
 func TestLogins(t *testing.T) {
+	t.Parallel()
 	g := runGuarded(t, "ann", "anyone allow both #")
 	open := runGuarded(t, "ann", "anyone allow both #", "auth.anonymous=true")
 	for _, tt := range []struct {
@@ -114,6 +115,7 @@ user ann allow publish   $aws/x
 // What may not be published is refused, whatever way leads to it, and told so as far as the version can; at once after the rules
 // change too. Alias-only PUBLISHes are no way round.
 func TestPublishByRules(t *testing.T) {
+	t.Parallel()
 	g := runGuarded(t, "ann root", annsRules+"user root allow both #\nuser root allow both $aws/#\nuser root allow both $queue/+\n")
 	sub := testbroker.ConnectRaw(t, g.Addr, packet.V5, as(clean("sub"), "root"))
 	for _, f := range []string{"#", "$aws/#", "$queue/q", "$queue/other"} {
@@ -186,6 +188,7 @@ func TestPublishByRules(t *testing.T) {
 
 // A filter is granted if all that it can match is allowed, under every name it may go by.
 func TestSubscribeByRules(t *testing.T) {
+	t.Parallel()
 	g := runGuarded(t, "ann", annsRules+"user ann allow subscribe fine/#\nanyone allow subscribe allowed\n")
 	for filter, want := range map[string]bool{
 		"a/b": true, "a/b/#": true, "fine/#": true, "fine/+/x": true, "allowed": true, "$queue/q": true, "$queue/q/fine/#": true, "$queue/read": true,
@@ -223,6 +226,7 @@ func TestSubscribeByRules(t *testing.T) {
 
 // A Will is its user's publish: looked at in the CONNECT, and again when it is published.
 func TestWillByRules(t *testing.T) {
+	t.Parallel()
 	const rules = "user ann allow publish will/c\nuser sub allow subscribe will/#\n"
 	g := runGuarded(t, "ann sub", rules)
 	sub := testbroker.ConnectRaw(t, g.Addr, packet.V5, as(clean("sub"), "sub"))
@@ -255,6 +259,7 @@ func TestWillByRules(t *testing.T) {
 
 // After the rules or users change, connections that do not fit them any more end, and what they may not have is gone.
 func TestConnectionsAfterReload(t *testing.T) {
+	t.Parallel()
 	const all = "anyone allow both #\n"
 	g := runGuarded(t, "ann bob eve pub", all)
 	pub := testbroker.ConnectRaw(t, g.Addr, packet.V5, as(clean("pub"), "pub"))
@@ -292,6 +297,7 @@ func TestConnectionsAfterReload(t *testing.T) {
 // Another user who comes with a client id gets of the session's subscriptions those that are allowed to it, and nothing that
 // was on its way for the others.
 func TestSessionOfAnotherUser(t *testing.T) {
+	t.Parallel()
 	g := runGuarded(t, "ann bob pub", "user ann allow both #\nuser pub allow both #\nuser bob allow subscribe b/#\n")
 	versions(t, func(t *testing.T, v packet.Version) {
 		pub := testbroker.ConnectRaw(t, g.Addr, packet.V5, as(clean("pub"), "pub"))

@@ -121,6 +121,7 @@ func TestRetainedAndFilters(t *testing.T) {
 
 // Topics that begin with $ are topics like any, live, retained and in replays, but that no leading wildcard matches them. [MQTT-4.7.2-1]
 func TestDollarTopics(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, v packet.Version) {
 		b := testbroker.Run(t, testbroker.Options{})
 		subs := map[string]*testbroker.Raw{}

@@ -71,6 +71,9 @@ func sessionShow(f *adminFlags) *cobra.Command {
 			var s admin.Session
 			return f.ask(cmd, http.MethodGet, sessionPath(args[0], ""), nil, nil, &s, func(w io.Writer) {
 				row(w, "client", s.Client)
+				if s.User != "" {
+					row(w, "user", s.User)
+				}
 				if s.Connected {
 					row(w, "connected", fmt.Sprintf("from %s for %s, %s", s.Remote, ago(s.Since), s.Protocol))
 				} else {

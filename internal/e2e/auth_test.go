@@ -31,6 +31,7 @@ func waitFor(t *testing.T, p *testbroker.Process, line string, times int) {
 
 // Users from the command line, rules in a file, clients of others, and a broker that is told of a change.
 func TestUsersAndRules(t *testing.T) {
+	t.Parallel()
 	pub, sub := testbroker.Tool(t, "mosquitto_pub"), testbroker.Tool(t, "mosquitto_sub")
 	dir := t.TempDir()
 	users, rules, settings := filepath.Join(dir, "users"), filepath.Join(dir, "rules"), filepath.Join(dir, "edgemq.yaml")
@@ -173,6 +174,7 @@ func TestUsersAndRules(t *testing.T) {
 
 // The name in a client's certificate is its user's: no password is asked for, and no other name is believed.
 func TestUsersOfCertificates(t *testing.T) {
+	t.Parallel()
 	ca := testcert.NewCA(t)
 	server, meter := ca.Issue("broker"), ca.Issue("meter-7")
 	rules := filepath.Join(t.TempDir(), "rules")
