@@ -15,13 +15,15 @@ const maxOpen = 8 << 20
 // knownFlags are the flags that mean something on disk. Others are cut off, since the record could not be read back.
 const knownFlags = 3 | record.FlagRetain | record.FlagExpiry | record.FlagTransient | record.FlagUTF8 | record.FlagKeyed
 
+// FlagAdmitted is set of a Message that TopicLimit.Admit has counted. It is not stored.
+const FlagAdmitted record.Flags = 1 << 15
+
 // Message is what Append stores.
 type Message struct {
 	Topic, Client  uint32 // see Store.TopicID and Store.ClientID
 	Flags          record.Flags
 	PacketID       uint16
 	Expiry         uint32 // seconds from now; counts if Flags has FlagExpiry
-	Admitted       bool   // TopicLimit.Admit has counted it
 	Props, Payload []byte
 }
 

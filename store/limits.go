@@ -186,9 +186,9 @@ func (t limitTable) count(msgs []Message, transient bool) {
 		size := record.Size(len(m.Props), len(m.Payload))
 		stored := !transient && !m.Flags.Has(record.FlagTransient)
 		switch {
-		case m.Admitted && !stored:
+		case m.Flags.Has(FlagAdmitted) && !stored:
 			l.Return(len(m.Props) + len(m.Payload))
-		case !m.Admitted && stored:
+		case !m.Flags.Has(FlagAdmitted) && stored:
 			if n, b := l.messages.Add(1), l.bytes.Add(int64(size)); l.policy.over(n, b) && !l.policy.Reject {
 				l.s.limits.later(l)
 			}

@@ -84,7 +84,7 @@ func publishLimited(s *store.Store, acked map[string][]int) error {
 				if l.Admit(len(m.Payload)) != nil {
 					continue
 				}
-				m.Admitted = true
+				m.Flags |= store.FlagAdmitted
 			}
 			done := make(chan error, 1)
 			if err := s.Append([]store.Message{m}, nil, true, answers(done)); err != nil {

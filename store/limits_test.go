@@ -28,7 +28,7 @@ func (r *running) publish(msg Message) error {
 		if err := l.Admit(len(msg.Props) + len(msg.Payload)); err != nil {
 			return err
 		}
-		msg.Admitted = true
+		msg.Flags |= FlagAdmitted
 	}
 	r.put(msg)
 	return nil

@@ -117,8 +117,10 @@ func (f *flusher) makePlan(groups []*Group) {
 				sl.base, sl.from = offset, e.Time
 			}
 			le.Segment, le.Pos = sl.a.id, uint32(sl.pos+sl.size)
-			if l := known.get(e.Topic); l != nil && l.policy != nil {
-				p.tally(l, offset, uint64(e.size))
+			if known != nil {
+				if l := known.get(e.Topic); l != nil && l.policy != nil {
+					p.tally(l, offset, uint64(e.size))
+				}
 			}
 			sl.records, sl.last, sl.to = sl.records+1, offset, e.Time
 			sl.size += int64(e.size)

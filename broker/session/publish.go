@@ -119,7 +119,7 @@ func (l *Link) Publish(p *packet.Publish) error {
 			l.unplace(&msg)
 			return l.refuseOne(p, &topicRef{code: packet.CodeQuotaExceeded, reason: err.Error()})
 		}
-		msg.Admitted = true
+		msg.Flags |= store.FlagAdmitted
 	}
 	if ref.delayed {
 		l.unlocate()
@@ -442,7 +442,7 @@ func fatal(err error) error {
 // unadmit takes messages that are not stored out of the counts of their topics.
 func (l *Link) unadmit(msgs []store.Message) {
 	for i := range msgs {
-		if m := &msgs[i]; m.Admitted {
+		if m := &msgs[i]; m.Flags.Has(store.FlagAdmitted) {
 			l.m.log.Limit(m.Topic).Return(len(m.Props) + len(m.Payload))
 		}
 	}
