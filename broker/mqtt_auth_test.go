@@ -137,6 +137,14 @@ func TestPublishByRules(t *testing.T) {
 			sub.Ack(d)
 		}
 	}
+	// That others may publish to a topic, and did, makes no difference.
+	root := testbroker.ConnectRaw(t, g.Addr, packet.V5, as(clean("root"), "root"))
+	for _, topic := range []string{"a/secret", "a/secret/b", "b", "$aws/y"} {
+		if code := root.Publish(topic, "x"); code != 0 {
+			t.Errorf("%s by root: 0x%02X", topic, code)
+		}
+		sub.Ack(sub.Delivery())
+	}
 	for topic, payload := range map[string]string{
 		"a/secret": "x", "a/secret/b": "x", "b": "x", "$queue/other": "x", "$queue/read": "x", "$aws/y": "x", "$v5/b": envelope, "$delayed/0/b": "x",
 		"$delayed/0/$queue/other": "x", "$v5/$delayed/0/b": envelope, "$queue/other/$nack": "1",

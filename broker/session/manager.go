@@ -66,6 +66,7 @@ type Manager struct {
 	orphans   []orphan
 
 	links   links
+	refs    refs
 	workers workers
 	writers atomic.Int64 // links that are being written to, and workers; not a WaitGroup, which takes it amiss if its count rises from 0 while somebody waits
 

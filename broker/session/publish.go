@@ -18,7 +18,7 @@ const (
 	appendBytes = 512 << 10 // handed to the store at once, at most (a single larger message apart)
 )
 
-// topicRef is what a link knows of a topic it publishes to.
+// topicRef is what a link knows of a topic it publishes to. That of a plain topic is of all links (refs) and does not change.
 type topicRef struct {
 	wire      string // as the client wrote it
 	name      string
@@ -392,6 +392,9 @@ func (l *Link) lookup(name []byte) (*topicRef, error) {
 		}
 		l.client = id
 	}
+	if ref := l.m.refs.get(name); ref != nil && l.access.Publish(ref.name) {
+		return ref, nil
+	}
 	wire := string(name)
 	n, err := topic.ParseName(name, l.m.opt.Topics)
 	if err != nil {
@@ -420,6 +423,9 @@ func (l *Link) lookup(name []byte) (*topicRef, error) {
 		return nil, fatal(err)
 	}
 	ref.limit = l.m.log.Limit(ref.id)
+	if n.Kind == topic.Plain && !n.V5 {
+		return l.m.refs.share(ref), nil
+	}
 	return ref, nil
 }
 
