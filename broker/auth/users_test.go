@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -138,6 +139,40 @@ func TestUnknownUsersTakeAsLong(t *testing.T) {
 	}
 	if known, unknown := fastest("ann"), fastest("bob"); unknown < known/3 || unknown > known*3 {
 		t.Errorf("a known user takes %v, an unknown one %v", known, unknown)
+	}
+}
+
+// Many clients with one name and password, after a restart say, cost one hash and not one each.
+func TestManyOfOneUser(t *testing.T) {
+	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(path, []byte("ann:"+string(hash)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(Options{Users: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if _, err := a.Login("ann", []byte("wrong")); !errors.Is(err, ErrCredentials) {
+		t.Fatal(err)
+	}
+	one := time.Since(start)
+	start = time.Now()
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Go(func() {
+			if _, err := a.Login("ann", []byte("secret")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if took := time.Since(start); took > 50*one {
+		t.Errorf("200 logins took %v, a hash %v", took, one)
 	}
 }
 
