@@ -49,6 +49,7 @@ func (g *guarded) write(t *testing.T, users, rules string) {
 
 // A client that the broker does not want is told so, at once, and does not try again and again.
 func TestLoginRefused(t *testing.T) {
+	t.Parallel()
 	g := runGuarded(t, "ann", "anyone allow both #")
 	for name, opts := range map[string][]sdk.Option{
 		"nobody":         nil,
@@ -125,6 +126,7 @@ func TestLoginRefusedLater(t *testing.T) {
 
 // What rules do not allow fails, and nothing else does. These are the rules that docs/SDK.md names.
 func TestRules(t *testing.T) {
+	t.Parallel()
 	g := runGuarded(t, "ann bob", `
 user ann allow both      shop/#
 user ann allow both      $queue/jobs

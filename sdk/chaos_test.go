@@ -16,6 +16,7 @@ import (
 )
 
 func TestConsumerSurvivesCuts(t *testing.T) { // AT-27
+	t.Parallel()
 	for name, opts := range map[string][]sdk.ConsumerOption{"auto": nil, "manual": {sdk.WithManualAck()}} {
 		t.Run(name, func(t *testing.T) {
 			b := testbroker.Run(t, testbroker.Options{Set: []string{"session.window=64"}})
@@ -63,6 +64,7 @@ func TestConsumerSurvivesCuts(t *testing.T) { // AT-27
 }
 
 func TestPollWaitsForSlowNetworks(t *testing.T) { // AT-19
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	sendTo(t, dial(t, b.Addr, "p").Producer(), "T", numbers("", 300)...)
 	p := newProxy(t, b.Addr)
@@ -122,6 +124,7 @@ func TestNackComesAgain(t *testing.T) {
 
 // How often a message was refused is the queue's knowledge: it outlives consumers and the broker.
 func TestAttemptsAreCounted(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Start(t, testbroker.Options{})
 	sendTo(t, dial(t, b.Addr, "p").Producer(), "queue:Q", "a")
 	for attempt := 1; attempt <= 3; attempt++ {
@@ -166,6 +169,7 @@ func TestPauseAndResume(t *testing.T) {
 
 // The broker is killed again and again under clients that go on: AT-31, AT-39.
 func TestKillsWhileSendingAndReading(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Start(t, testbroker.Options{})
 	const producers = 4
 	kills := 6
@@ -257,6 +261,7 @@ func TestKillsWhileSendingAndReading(t *testing.T) {
 }
 
 func TestBlackHoleIsNoticed(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	p := newProxy(t, b.Addr)
 	states := make(chan sdk.State, 64)
@@ -281,6 +286,7 @@ func TestBlackHoleIsNoticed(t *testing.T) {
 }
 
 func TestSeekAndLag(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{Set: []string{"admin.listen=127.0.0.1:0"}})
 	c := dial(t, b.Addr, "c", sdk.WithAdmin("http://"+b.AdminAddr(), ""))
 	want := numbers("", 100)

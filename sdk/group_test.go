@@ -83,6 +83,7 @@ func (f *fencing) member(ctx context.Context, addr, name string, partitions int)
 }
 
 func TestPartitionsHaveOneHolder(t *testing.T) { // AT-61: all of it with EDGEMQTEST_LONG
+	t.Parallel()
 	partitions, n, every, lasts := 6, 6000, 150*time.Millisecond, 1500*time.Millisecond
 	if long() {
 		partitions, n, every, lasts = 16, 1_000_000, time.Second, time.Minute

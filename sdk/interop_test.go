@@ -92,6 +92,7 @@ func TestOrderOfFiltersIsIrrelevant(t *testing.T) { // AT-92
 }
 
 func TestTransports(t *testing.T) {
+	t.Parallel()
 	ca := testcert.NewCA(t)
 	server, meter := ca.Issue("broker"), ca.Issue("meter-7")
 	cert, key := server.Cert, server.Key

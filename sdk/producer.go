@@ -54,6 +54,7 @@ type Producer struct {
 	tryTimeout time.Duration
 	avoid      avoidance
 
+	note     func(*Promise) // settled, as a value, which costs an allocation to make
 	epoch    uint64
 	idPrefix string
 	serial   atomic.Uint64
@@ -88,6 +89,7 @@ func newProducer(clients, every func() []*Client, opts []ProducerOption) *Produc
 		idPrefix: strings.ToLower(rand.Text()[:12]) + "-",
 		routes:   map[target][]WritableQueue{},
 	}
+	p.note = p.settled
 	p.topology = TopologyFunc(p.brokers)
 	for _, o := range opts {
 		o(p)
@@ -188,7 +190,7 @@ func (p *Producer) async(ctx context.Context, m *Message, oneway bool) (*Promise
 	if !ok {
 		return nil, fmt.Errorf("edgemq: %T cannot send without waiting", q)
 	}
-	promise, err := a.WriteAsync(ctx, e, oneway, p.settled)
+	promise, err := a.WriteAsync(ctx, e, oneway, p.note)
 	if promise != nil {
 		promise.partition = part
 	}

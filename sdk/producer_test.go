@@ -72,6 +72,7 @@ func TestSendRefusesWhatCannotBe(t *testing.T) { // AT-03, AT-04, AT-09
 }
 
 func TestBodiesAndHeaders(t *testing.T) { // AT-05, AT-07, AT-09, AT-26, AT-55
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := dial(t, b.Addr, "producer-1")
 	p := c.Producer()
@@ -182,6 +183,7 @@ func TestRawClients(t *testing.T) { // AT-10, AT-18, AT-45, AT-46
 
 // What Send says of a message's place is what consumers see, also of a duplicate, also after the broker was killed.
 func TestResultsSayWhereMessagesAre(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Start(t, testbroker.Options{})
 	c := dial(t, b.Addr, "p", sdk.WithBackoff(time.Millisecond, 20*time.Millisecond))
 	p := c.Producer()
@@ -232,6 +234,7 @@ func TestResultsSayWhereMessagesAre(t *testing.T) {
 
 // What is sent to a queue is for its consumers alone.
 func TestQueuesArePrivate(t *testing.T) { // AT-18
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := dial(t, b.Addr, "c")
 	attach(t, c, "Q1", nil)
@@ -295,6 +298,7 @@ func TestQueuesArePrivate(t *testing.T) { // AT-18
 }
 
 func TestFlushedIsOnDisk(t *testing.T) { // AT-23
+	t.Parallel()
 	b := testbroker.Start(t, testbroker.Options{})
 	c := dial(t, b.Addr, "p")
 	sendTo(t, c.Producer(), "T1", numbers("", 5000)...)
@@ -370,6 +374,7 @@ func TestGivingUpSaysWhatIsKnown(t *testing.T) {
 }
 
 func TestOrderSurvivesCuts(t *testing.T) { // AT-28
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	p := newProxy(t, b.Addr)
 	c := dial(t, p.Addr, "p")
@@ -450,6 +455,7 @@ func TestRefusedMessageIsGivenUp(t *testing.T) {
 }
 
 func TestSentAgainStoredOnce(t *testing.T) { // AT-77
+	t.Parallel()
 	b := testbroker.Start(t, testbroker.Options{})
 	p := newProxy(t, b.Addr)
 	ctx := patience(t)
@@ -495,6 +501,7 @@ func TestSentAgainStoredOnce(t *testing.T) { // AT-77
 
 // A whole window that was stored and not acknowledged is sent again, and stored once.
 func TestFullWindowIsStoredOnce(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	p := newProxy(t, b.Addr)
 	const n = 32000 // the most that WithWindow allows
@@ -518,6 +525,7 @@ func TestFullWindowIsStoredOnce(t *testing.T) {
 }
 
 func TestManyProducersManyNames(t *testing.T) { // AT-24, AT-25
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	const producers, names, each = 8, 20, 500
 	var wg sync.WaitGroup

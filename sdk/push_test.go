@@ -57,6 +57,7 @@ func (l *tally) handle(_ context.Context, d *sdk.Delivery) error {
 }
 
 func TestPushKeepsTheOrderOfKeys(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := dial(t, b.Addr, "c")
 	p := c.Producer()
@@ -105,6 +106,7 @@ func TestPushKeepsTheOrderOfKeys(t *testing.T) {
 }
 
 func TestClusteringAndBroadcasting(t *testing.T) { // AT-64
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	const n = 300
 	var cluster, share tally
@@ -150,6 +152,7 @@ func TestClusteringAndBroadcasting(t *testing.T) { // AT-64
 }
 
 func TestRefusedMessagesComeAgainAndDie(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := dial(t, b.Addr, "c")
 	var l tally
@@ -252,6 +255,7 @@ func TestOrderedRetry(t *testing.T) {
 }
 
 func TestPushThroughCuts(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{Set: []string{"session.window=64"}})
 	const n = 3000
 	sendTo(t, dial(t, b.Addr, "p").Producer(), "queue:Q", numbers("", n)...)
@@ -317,6 +321,7 @@ func TestRequestReply(t *testing.T) {
 }
 
 func TestReplayDelayAndExpiry(t *testing.T) {
+	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})
 	c := dial(t, b.Addr, "c")
 	sendTo(t, c.Producer(), "T", numbers("", 10)...)
@@ -357,6 +362,7 @@ func TestReplayDelayAndExpiry(t *testing.T) {
 }
 
 func TestCursors(t *testing.T) { // AT-63
+	t.Parallel()
 	b := testbroker.Start(t, testbroker.Options{})
 	c := dial(t, b.Addr, "c")
 	k := c.Cursors("g")

@@ -98,6 +98,7 @@ func mischief(ctx context.Context, rnd *rand.Rand, p *proxy, counts map[string]i
 // TestSoak has producers and consumers of all kinds work through networks that cut, delay and swallow, while the broker is killed. Nothing
 // that Flush has said to be stored may be missing, and no application may see a message twice or out of order.
 func TestSoak(t *testing.T) { // AT-27, AT-28, AT-31, AT-39
+	t.Parallel()
 	lasts, killEvery := 1500*time.Millisecond, 600*time.Millisecond
 	if long() {
 		lasts, killEvery = 5*time.Minute, 5*time.Second
