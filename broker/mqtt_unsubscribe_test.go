@@ -95,3 +95,40 @@ func unsubscribe2(t *testing.T, c *testbroker.Raw, v packet.Version, filter stri
 		t.Fatalf("UNSUBACK %+v %v", ack, err)
 	}
 }
+
+// What was on its way when a client unsubscribed and was acknowledged since does not come again after a crash.
+func TestAcknowledgedAfterUnsubscribe(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{false, true} { // over a reconnection
+		p := testbroker.Start(t, testbroker.Options{})
+		c := testbroker.ConnectRaw(t, p.Addr, packet.V5, keeper("c"))
+		c.Subscribe("t", 1)
+		pub := testbroker.ConnectRaw(t, p.Addr, packet.V5, clean("pub"))
+		for _, m := range []string{"1", "2", "3"} {
+			pub.Publish("t", m)
+		}
+		var ds []testbroker.Delivery
+		for range 3 {
+			ds = append(ds, c.Delivery())
+		}
+		unsubscribe2(t, c, packet.V5, "t")
+		if again {
+			c.Close()
+			c = testbroker.ConnectRaw(t, p.Addr, packet.V5, keeper("c"))
+			for range ds {
+				c.Delivery()
+			}
+		}
+		c.Ack(ds[0])
+		c.Ack(ds[2])
+		c.Ping()
+		pub.Publish("other", "behind it in the journal")
+		p.Kill()
+		p.Restart()
+		c = testbroker.ConnectRaw(t, p.Addr, packet.V5, keeper("c"))
+		if d := c.Delivery(); d.Payload != "2" || !d.Dup {
+			t.Errorf("again %v: got %q, want the one that was not acknowledged", again, d.Payload)
+		}
+		c.Ping() // nothing else came first
+	}
+}

@@ -48,6 +48,7 @@ type settling struct {
 	m     *membership
 	seqs  []uint64
 	feeds []*feed.Feed // whose cursors must be saved with the packet ids
+	apart bool         // a QoS 1 delivery is over that has no feed any more
 }
 
 func (c *settling) add(m *membership, seq uint64) {
@@ -96,6 +97,9 @@ func (s *Session) acknowledge(l *Link, answers []answer) {
 	done.done()
 	l.seqs = done.seqs
 	muts = s.retainedProgress(muts)
+	if done.apart && s.durable {
+		muts = append(muts, s.saveUnacked()) // no feed's cursor says that these are over
+	}
 	switch {
 	case len(muts) > 0:
 		// One append: that a delivery is over and the cursor that has gone past it stand or fall together, and a PUBREL goes out
@@ -149,6 +153,7 @@ func (s *Session) finish(fl *flight, a answer, done *settling, muts *[]store.Mut
 		*muts = append(*muts, record.Delete(record.BucketInflight, sentKey(s.id, fl.id)))
 	}
 	*muts = s.forgetKept(*muts, fl.m.key, fl.id)
+	done.apart = done.apart || fl.stage == sentQoS1 && isApart(fl.m.key)
 	s.flights.take(fl.id)
 }
 

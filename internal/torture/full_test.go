@@ -2,6 +2,7 @@ package torture
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -61,10 +62,8 @@ func TestFullFileSystem(t *testing.T) {
 
 	b.Kill()
 	b.Launch()
-	time.Sleep(300 * time.Millisecond)
-	started := b.Running()
+	started := listens(b)
 	if started {
-		b.WaitListening()
 		p = raw(t, b, "p")
 		if code := p.Publish("t", "refused"); code != packet.CodeQuotaExceeded {
 			t.Errorf("on the full disk: PUBACK 0x%X", code)
@@ -103,6 +102,18 @@ func TestFullFileSystem(t *testing.T) {
 	c = log
 	log.Subscribe("$s/earliest/t", 1)
 	take(0, acked)
+}
+
+// listens waits until a broker listens, or has ended.
+func listens(b *testbroker.Process) bool {
+	for b.Running() {
+		if c, err := net.Dial("tcp", b.Addr); err == nil {
+			_ = c.Close()
+			return true
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return false
 }
 
 // smallFileSystem mounts one in memory.

@@ -17,8 +17,8 @@ import (
 
 // vitals are what a broker uses, by its own metrics.
 type vitals struct {
-	rss                                 int64 // bytes
-	fds, goroutines, connections, other int
+	rss                          int64 // bytes
+	fds, goroutines, connections int
 }
 
 func (v vitals) String() string {

@@ -20,8 +20,8 @@ var mutants = []mutant{
 	}, []test{storeCut, torture}},
 	{"forget-dir-sync", "the names of new segment files are not made durable", []edit{
 		{
-			"store/checkpoint.go", "	for client := range f.dirs {\n		if err := fs.SyncDir(segment.Dir(root, client)); err != nil {\n",
-			"	for range f.dirs {\n		if err := error(nil); err != nil {\n",
+			"store/checkpoint.go", "	if err := f.atOnce(len(dirs), func(i int) error { return fs.SyncDir(segment.Dir(root, dirs[i])) }); err != nil {\n",
+			"	if err := f.atOnce(len(dirs), func(i int) error { return nil }); err != nil {\n",
 		},
 	}, []test{storeCut, torture}},
 	{"forget-segment-sync", "a checkpoint does not sync the segments that it vouches for", []edit{
