@@ -162,12 +162,11 @@ func (l *listener) end(raw net.Conn) {
 
 // serve is the goroutine of a new connection: the handshakes of its transport, then mochi's, which is the one of MQTT.
 func (l *listener) serve(raw net.Conn, establish listeners.EstablishFn) {
-	c, err := l.greet(raw, establish)
-	if c != nil && err == nil {
-		go l.run(raw, c) // this one's stack has grown with mochi's
-		return
+	if c, err := l.greet(raw, establish); err != nil || c == nil {
+		l.finish(raw, c, err)
+	} else {
+		l.run(raw, c)
 	}
-	l.finish(raw, c, err)
 }
 
 // run is the goroutine of a connection whose client is in.

@@ -172,6 +172,7 @@ func (s *Store) Append(msgs []Message, muts []Mutation, durable bool, done Compl
 // appendMode is how a batch of messages goes into the group.
 type appendMode struct {
 	durable   bool
+	rides     bool // waits for another append to make a group; if none comes, it is as if it had not been
 	force     bool // sync even if Options.Sync is weaker
 	transient bool // keep the messages from the disk: there is no room
 }
@@ -226,14 +227,16 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 	for _, m := range muts {
 		b.mutate(m)
 	}
-	b.appends++
+	if !mode.rides {
+		b.appends++
+	}
 	b.durable = b.durable || mode.durable
 	b.force = b.force || mode.force
 	if done != nil {
 		b.dones = append(b.dones, pending{done, base})
 	}
 	a.mu.Unlock()
-	if idle {
+	if idle && !mode.rides {
 		poke(a.wake) // who finds the group not empty need not: its first append did
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/edgemq/edgemq/store/record"
 )
@@ -21,7 +22,8 @@ type clients struct {
 	unnamed  map[uint32]string // the same, by number
 	upgraded []uint32          // became persistent since the flusher last asked
 
-	assign   sync.Mutex // held by who gives a number, across its Append
+	given    atomic.Uint64 // counts the numbers given, and what became persistent
+	assign   sync.Mutex    // held by who gives a number, across its Append
 	next     uint32
 	reserved uint32 // the state says that numbers up to here may be in use
 }
@@ -67,19 +69,23 @@ func (c *clients) load(s *Store) error {
 // whose session outlives its connection) gets segments of its own from its first message on.
 func (s *Store) ClientID(name string, persistent bool) (uint32, error) {
 	c := &s.clients
-	if k, ok, err := c.find(s, name); err != nil {
-		return 0, err
-	} else if ok && (k.persistent || !persistent) {
-		return k.id, nil
-	}
-	c.assign.Lock()
-	defer c.assign.Unlock()
+	given := c.given.Load()
 	k, ok, err := c.find(s, name)
 	if err != nil {
 		return 0, err
 	}
 	if ok && (k.persistent || !persistent) {
 		return k.id, nil
+	}
+	c.assign.Lock()
+	defer c.assign.Unlock()
+	if c.given.Load() != given { // perhaps to this one
+		if k, ok, err = c.find(s, name); err != nil {
+			return 0, err
+		}
+		if ok && (k.persistent || !persistent) {
+			return k.id, nil
+		}
 	}
 	var muts []Mutation
 	if !ok {
@@ -94,7 +100,9 @@ func (s *Store) ClientID(name string, persistent bool) (uint32, error) {
 	c.mu.Lock()
 	c.pending[name], c.unnamed[k.id] = k, name
 	c.mu.Unlock()
-	if err := s.Append(nil, muts, false, &clientSaved{c, name, k}); err != nil {
+	c.given.Add(1)
+	// It need not be on disk before something is that has the number in it, and that is an append which takes this along.
+	if err := s.append(nil, muts, appendMode{rides: true}, &clientSaved{c, name, k}); err != nil {
 		c.mu.Lock()
 		delete(c.pending, name)
 		delete(c.unnamed, k.id)

@@ -20,6 +20,17 @@ const (
 	aheadBytes = 2 << 10  // of the buffer that waits where one is needed for waiting
 )
 
+// What the connection has come to.
+const (
+	steady   = iota // the deadline is that of CONNECT or of keep-alive
+	fresh           // the CONNECT has come: the next packet is likely to follow at once
+	settling        // and is waited for, with the stack that has grown to handle the CONNECT
+	settled         // it has not come
+)
+
+// settleTime is how long the goroutine that had the CONNECT waits for what is next.
+const settleTime = 200 * time.Millisecond
+
 // idleTime is how long a client must have been silent to be one that rarely sends anything.
 const idleTime = time.Second
 
@@ -61,8 +72,9 @@ type input struct {
 	try func(fd uintptr) bool // reads once; made once
 
 	interval time.Duration // of silence allowed; 0 for any
-	last     time.Time     // since when we wait for the client
-	deadline time.Time     // set on the socket
+	phase    int
+	last     time.Time // since when we wait for the client
+	deadline time.Time // set on the socket
 }
 
 func (in *input) init(raw net.Conn, l *session.Link, connectBy time.Time) {
@@ -85,12 +97,7 @@ func (in *input) keepAlive(seconds uint16) {
 	in.interval = time.Duration(seconds) * 3 * time.Second / 2
 	in.last = time.Now()
 	in.deadline = time.Time{}
-	if in.interval == 0 {
-		_ = in.raw.SetReadDeadline(time.Time{})
-		if in.link.Closing() { // Close may have set a deadline that we just took away
-			_ = in.raw.SetReadDeadline(time.Unix(1, 0))
-		}
-	}
+	in.phase = fresh
 }
 
 func (in *input) len() int { return in.w - in.r }
@@ -107,7 +114,9 @@ func (in *input) take(n int) []byte {
 // fill reads once. need is the size of the frame that is not whole yet, 0 if unknown.
 func (in *input) fill(need int) error {
 	in.makeRoom(need)
-	in.last, in.waited = time.Now(), false // not before: while we did not read, the client was not silent
+	if in.waited = false; in.phase != settled {
+		in.last = time.Now() // not before: while we did not read, the client was not silent
+	}
 	for {
 		if err := in.setDeadline(); err != nil {
 			return err
@@ -125,6 +134,10 @@ func (in *input) fill(need int) error {
 		if !errors.Is(err, os.ErrDeadlineExceeded) || in.link.Closing() || in.link.Draining() {
 			return err
 		}
+		if in.phase == settling { // it is in no hurry, so let it have a small stack to wait with
+			in.phase, in.idled = settled, true
+			return nil
+		}
 		if in.interval == 0 || time.Since(in.last) >= in.interval {
 			return errKeepAlive
 		}
@@ -135,7 +148,19 @@ func (in *input) fill(need int) error {
 // setDeadline moves the socket's deadline on, but not at every read of a plain socket: that costs more than the read. TLS
 // and WebSocket can do without it less easily: a read that fails half-way through a frame is the last one.
 func (in *input) setDeadline() error {
-	if in.interval > 0 {
+	switch {
+	case in.phase == fresh && in.sys != nil:
+		in.phase = settling
+		if err := in.raw.SetReadDeadline(in.last.Add(settleTime)); err != nil {
+			return err
+		}
+	case in.phase != steady && in.interval == 0:
+		in.phase = steady
+		if err := in.raw.SetReadDeadline(time.Time{}); err != nil {
+			return err
+		}
+	case in.interval > 0:
+		in.phase = steady
 		slack := in.interval / 8
 		if in.sys == nil {
 			slack = 0

@@ -151,10 +151,10 @@ func (s *Session) deniedSubs(a *auth.Access) (filters []string) {
 	if a == nil {
 		return nil
 	}
-	for filter := range s.subs {
-		flt, err := topic.ParseFilter(filter, s.m.opt.Topics)
+	for sub := range s.subs.all() {
+		flt, err := topic.ParseFilter(sub.Filter, s.m.opt.Topics)
 		if err == nil && maySubscribe(a, &flt) != nil {
-			filters = append(filters, filter)
+			filters = append(filters, sub.Filter)
 		}
 	}
 	return filters

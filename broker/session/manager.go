@@ -250,7 +250,7 @@ func (m *Manager) Expiry(l *Link) uint32 { return m.expiryOf(l.Connect) }
 
 // newSession enters a new session; mu is held.
 func (m *Manager) newSession(id string, durable bool) *Session {
-	s := &Session{m: m, id: id, durable: durable, subs: map[string]subscription{}, received: map[uint16]*Link{}}
+	s := &Session{m: m, id: id, durable: durable, received: map[uint16]*Link{}}
 	m.sessions[id] = s
 	return s
 }
@@ -260,7 +260,7 @@ func (s *Session) resume() error {
 	if s.own != nil {
 		s.join(s.own, nil, topic.Filter{}, false)
 	}
-	for _, sub := range s.subs {
+	for sub := range s.subs.all() {
 		flt, err := topic.ParseFilter(sub.Filter, s.m.opt.Topics)
 		if err != nil {
 			continue // the limits were lowered since; the subscription rests
@@ -329,7 +329,7 @@ func (m *Manager) Detach(l *Link) {
 	}
 	s.unsaved = false
 	muts := []store.Mutation{s.mutation(), s.resend.mutation(s.id)}
-	for _, sub := range s.subs {
+	for sub := range s.subs.all() {
 		if sub.Retained {
 			muts = append(muts, s.saveSub(sub))
 		}
@@ -422,8 +422,8 @@ func (m *Manager) forget(s *Session, muts []store.Mutation) {
 		}
 		muts = s.forgetKept(muts, k.feed, to.id)
 	}
-	for filter := range s.subs {
-		muts = append(muts, record.Delete(record.BucketSubscriptions, subKey(s.id, filter)))
+	for sub := range s.subs.all() {
+		muts = append(muts, record.Delete(record.BucketSubscriptions, subKey(s.id, sub.Filter)))
 	}
 	if err := m.hub.Save(muts, nil); err != nil {
 		m.logger.Error("deleting a session failed, it will expire again after a restart", "client", s.id, "err", err)

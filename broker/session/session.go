@@ -39,11 +39,11 @@ type Session struct {
 	expiry  uint32
 	offline time.Time // since when, if link is nil
 	ended   bool
-	subs    map[string]subscription // by filter, as the client wrote it
-	own     *feed.Feed              // of the ordinary subscriptions; nil while there never were any
-	shares  map[string]*feed.Feed   // of the shared ones, by the filter as written
-	solos   map[string]*feed.Feed   // of those that have one to themselves
-	will    *will                   // nil if there is none
+	subs    subscriptions
+	own     *feed.Feed            // of the ordinary subscriptions; nil while there never were any
+	shares  map[string]*feed.Feed // of the shared ones, by the filter as written
+	solos   map[string]*feed.Feed // of those that have one to themselves
+	will    *will                 // nil if there is none
 	members []*membership
 	next    int // whose turn it is to be asked first
 	flights flights
@@ -192,9 +192,9 @@ func (s *Session) member(filter string) *membership {
 // leave ends all memberships; mu is held.
 func (s *Session) leave() {
 	for _, m := range s.members {
-		if sub, ok := s.subs[m.filter]; ok && m.retained != nil {
+		if sub, ok := s.subs.get(m.filter); ok && m.retained != nil {
 			sub.After, _ = m.retained.progress()
-			s.subs[m.filter] = sub
+			s.subs.set(sub)
 		}
 		s.keepApart(m)
 		m.Leave()

@@ -264,7 +264,7 @@ func (m *Manager) load() error {
 			bad = fmt.Errorf("subscription of client %q to %q: %w", client, filter, perr)
 			return false
 		}
-		s.subs[filter] = sub
+		s.subs.set(sub)
 		return true
 	})
 	if err = errors.Join(err, bad); err != nil {
@@ -301,7 +301,7 @@ func (m *Manager) load() error {
 // reopen opens the own feed of a session that was loaded.
 func (s *Session) reopen() error {
 	var filters []feed.Filter
-	for _, sub := range s.subs {
+	for sub := range s.subs.all() {
 		flt, err := topic.ParseFilter(sub.Filter, s.m.opt.Topics)
 		if err == nil && flt.Kind == topic.Share {
 			if s.shares == nil {
