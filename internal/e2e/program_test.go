@@ -54,7 +54,7 @@ func TestCommandLine(t *testing.T) {
 		{"config print", []string{"config", "print", "--set", "store.sync=none"}, 0, "listeners:\n", ""},
 		{"serve, bad file", []string{"serve", "--config", bad}, 2, "", "store.sinc"},
 		{"serve, no file", []string{"serve", "--config", filepath.Join(dir, "none.yaml")}, 2, "", "no such file"},
-		{"serve for everybody", []string{"serve", "--data", dir, "--listen", "0.0.0.0:0"}, 2, "", "set auth.anonymous to true"},
+		{"serve for everybody", []string{"serve", "--data", dir, "--listen", "0.0.0.0:0"}, 2, "", "set auth.users_file"},
 		{"pub without topic", []string{"pub", "-m", "x"}, 2, "", `"topic" not set`},
 		{"pub to a filter", []string{"pub", "-t", "a/#", "-m", "x"}, 2, "", "# and + are for subscribing"},
 		{"pub to nobody", []string{"pub", "-t", "a", "-m", "x", "--port", "1"}, 3, "", "connection refused"},

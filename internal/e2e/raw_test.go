@@ -41,7 +41,7 @@ func TestBadPackets(t *testing.T) {
 		{"invalid UTF-8 topic", packet.V5, "30 04 00 01 ff 00", 0x81},
 		{"a NUL in the topic", packet.V5, "30 04 00 01 00 00", 0x81},
 		{"wildcard in the topic at QoS 0", packet.V5, "30 04 00 01 23 00", 0x90},
-		{"an unmapped topic alias", packet.V5, "30 06 00 00 03 23 00 05", 0x82},
+		{"an unmapped topic alias", packet.V5, "30 06 00 00 03 23 00 05", 0x94},
 		{"an unknown property", packet.V5, "30 06 00 01 61 02 7f 00", 0x81},
 		{"a property twice", packet.V5, "30 08 00 01 61 04 01 01 01 01", 0x82},
 		{"trailing bytes", packet.V5, "c0 01 00", 0x81},
