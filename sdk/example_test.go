@@ -77,13 +77,9 @@ func Example() {
 	if err := consumer.AttachQueue(ctx, "billing", "meters/#"); err != nil {
 		log.Fatal(err)
 	}
-	for {
-		m, err := consumer.Poll(ctx)
+	for m, err := range consumer.Backlog(ctx) { // until nothing more is waiting
 		if err != nil {
 			log.Fatal(err)
-		}
-		if m == nil {
-			break // the backlog is through
 		}
 		fmt.Println(m.Topic(), string(m.Body()))
 	}

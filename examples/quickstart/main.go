@@ -36,14 +36,11 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	if err := consumer.AttachQueue(ctx, "dashboard", "greenhouse/#"); err != nil {
 		return err
 	}
-	for {
-		m, err := consumer.Poll(ctx)
+	for m, err := range consumer.Backlog(ctx) { // until nothing more is waiting
 		if err != nil {
 			return err
 		}
-		if m == nil { // nothing more is waiting
-			return consumer.Close()
-		}
 		fmt.Fprintln(out, m.Topic(), string(m.Body()), m.Property("unit"))
 	}
+	return consumer.Close()
 }
