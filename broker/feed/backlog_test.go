@@ -106,3 +106,37 @@ func TestBacklogWhileDispatching(t *testing.T) {
 		t.Errorf("the cursor is at %d, and %d is settled", at, items[0].Offset)
 	}
 }
+
+// TestProtectMovesOn: a queue that nobody reads protects what there is for it, and not all that came since somebody read it.
+func TestProtectMovesOn(t *testing.T) {
+	n, d := startDisk(t, defaultBounds)
+	q, f := n.queue("q", "rare")
+	n.queue("never-used")
+	n.put("p", "often", upTo(1, 20)...)
+	if low := n.hub.Protect(); low != n.store.Committed() {
+		t.Fatalf("offset %d is held, and there is nothing for anybody", low)
+	}
+	base := n.put("p", "rare", "x")
+	n.put("p", "often", upTo(1, 20)...)
+	if low := n.hub.Protect(); low != base {
+		t.Fatalf("offset %d is held, want %d", low, base)
+	}
+	n.bind(q, f, "often") // goes back, and finds all
+	if low := n.hub.Protect(); low != 1 {
+		t.Fatalf("offset %d is held, want 1", low)
+	}
+	if b, err := f.Backlog(); err != nil || b.Messages != 41 {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	n = n.restart(d)
+	_, f = n.queue("q")
+	if low := n.hub.Protect(); low != 1 {
+		t.Fatalf("after a restart offset %d is held, want 1", low)
+	}
+	k := n.join(f)
+	k.settle(k.take(41)...)
+	k.Leave()
+	if low := n.hub.Protect(); low != n.store.Committed() {
+		t.Fatalf("offset %d is held, and all is settled", low)
+	}
+}

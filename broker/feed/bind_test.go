@@ -131,6 +131,16 @@ func TestBindWhileInFlight(t *testing.T) {
 			n.bind(q, f, "c")
 			n.join(f).want("a5")
 		}},
+		{"a wider filter is bound after it was removed", func(n *node, d *vfstest.Disk, q *Queues, f *Feed, k *taker, items []Item) {
+			k.Leave()
+			if ok, err := q.Unbind(f, "a/1", nil); !ok || err != nil {
+				n.t.Fatal(ok, err)
+			}
+			n.bind(q, f, "+/1")
+			k = n.join(f)
+			k.want("a1", "a2", "b1", "a3", "b2") // it begins at the beginning, and what was dropped is not lost to it
+			k.idle()
+		}},
 		{"the filter that chose them is removed", func(n *node, d *vfstest.Disk, q *Queues, f *Feed, k *taker, items []Item) {
 			if ok, err := q.Unbind(f, "a/1", nil); !ok || err != nil {
 				n.t.Fatal(ok, err)

@@ -47,6 +47,12 @@ func (f *Feed) mutations(muts []store.Mutation) []store.Mutation {
 	return muts
 }
 
+// newer tells whether a filter that was bound after a ghost was removed wants off: to that one the ghost means nothing. What had been
+// chosen and not sent was dropped when the ghost was removed, if no other filter wanted it by then.
+func (t *target) newer(g *ghost, off uint64) bool {
+	return slices.ContainsFunc(t.filters, func(flt *Filter) bool { return flt.Era > g.last && flt.From <= off })
+}
+
 // chose tells whether the filter had chosen off in an era.
 func (g *ghost) chose(era uint32, off uint64) bool {
 	return g.Era <= era && era <= g.last && g.From <= off

@@ -288,7 +288,7 @@ func (t *target) done(ps []past, off uint64) bool {
 			continue
 		}
 		if slices.ContainsFunc(t.filters, func(flt *Filter) bool { return flt.Era <= p.era && flt.From <= off }) ||
-			slices.ContainsFunc(t.ghosts, func(g *ghost) bool { return g.chose(p.era, off) }) {
+			slices.ContainsFunc(t.ghosts, func(g *ghost) bool { return g.chose(p.era, off) && !t.newer(g, off) }) {
 			return true
 		}
 	}
@@ -424,26 +424,6 @@ func (f *Feed) disarm() {
 		f.timer.Stop()
 		f.timer, f.retryAt = nil, 0
 	}
-}
-
-// Protect returns the lowest offset that a durable feed still needs, Committed if none needs any: retention
-// keeps what lies above.
-func (h *Hub) Protect() uint64 {
-	low := h.log.Committed()
-	h.feedsMu.Lock()
-	feeds := make([]*Feed, 0, len(h.feeds))
-	for _, f := range h.feeds {
-		feeds = append(feeds, f)
-	}
-	h.feedsMu.Unlock()
-	for _, f := range feeds {
-		f.mu.Lock()
-		if f.opt.Durable {
-			low = min(low, f.lowest())
-		}
-		f.mu.Unlock()
-	}
-	return low
 }
 
 // Wanted tells whether somebody would be handed a record of a topic now.
