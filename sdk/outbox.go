@@ -2,13 +2,10 @@ package sdk
 
 import (
 	"context"
-	"encoding/binary"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/edgemq/edgemq/broker/packet"
-	"github.com/edgemq/edgemq/internal/wire"
 )
 
 // Packet ids of publishes. Those below are left to paho, for its SUBSCRIBEs; one connection has few.
@@ -270,45 +267,6 @@ func (b *outbox) resend(flights []*Promise) {
 	}
 }
 
-// What the broker refuses it says, on the side of the PUBACK (refused), or as its last word before it closes the connection, if it could not
-// even read it. Then the publish at the front is sent alone on the next connection, and is given up if that ends so too.
-//
-// From a broker that does not talk to us on the side it looks like a bad network: 3.1.1 has no other refusal than the end of the connection. So
-// after so many connections without an acknowledgement the publish at the front is sent alone, and only if that has ended so many more it
-// is given up. Connections to a broker that could not be reached in between do not count.
-const (
-	suspicious = 3
-	guilty     = 6
-)
-
-// strike is what the end of a connection that has acknowledged nothing counts.
-func strike(l *link) int {
-	switch n := l.closed.Load(); {
-	case n != nil && n.blames():
-		return suspicious
-	case n != nil || l.told.Load():
-		return 0
-	}
-	return 1
-}
-
-// refused notes that the broker does not take a publish; its PUBACK follows.
-func (b *outbox) refused(id uint16, why notice) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if p, _ := b.flight(id); p != nil {
-		p.refusal = &why
-	}
-}
-
-// error is the error of a publish that is refused.
-func (n *notice) error() *SendError {
-	if n == nil {
-		return &SendError{Known: Unknown, Err: ErrRefused}
-	}
-	return &SendError{Known: Refused, Code: n.code, Err: fmt.Errorf("%w: %s", ErrRefused, n.text)}
-}
-
 // disconnect ends writing to l.
 func (b *outbox) disconnect(l *link) {
 	b.mu.Lock()
@@ -342,19 +300,6 @@ func (b *outbox) flight(id uint16) (*Promise, int) {
 		return nil, 0
 	}
 	return b.flights[i], i
-}
-
-// locate notes where publishes are stored: runs of wire.Receipts.
-func (b *outbox) locate(runs []byte) {
-	for ; len(runs) >= wire.ReceiptBytes; runs = runs[wire.ReceiptBytes:] {
-		id, n := binary.BigEndian.Uint16(runs), binary.BigEndian.Uint16(runs[2:])
-		offset, stored := binary.BigEndian.Uint64(runs[4:]), int64(binary.BigEndian.Uint64(runs[12:]))
-		for i := range n {
-			if p, _ := b.flight(id + i); p != nil {
-				p.offset, p.stored = offset+uint64(i), stored
-			}
-		}
-	}
 }
 
 // acknowledged completes the publishes with these packet ids. runs say where they, or others, are stored.

@@ -3,7 +3,6 @@ package sdk
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -416,34 +415,6 @@ func (l *link) published(frame []byte) error {
 		l.s.receive(l, delivery{topic: name, payload: bytes.Clone(p.Payload), id: p.PacketID, dup: p.Dup, retain: p.Retain})
 	}
 	return nil
-}
-
-// notice is a reason code of MQTT 5 with a text, from a broker that has no other way to tell a 3.1.1 client.
-type notice struct {
-	code byte
-	text string
-}
-
-// blames reports whether it is something in what we sent, rather than the state of the broker or of the connection.
-func (n *notice) blames() bool {
-	switch n.code {
-	case packet.CodeMalformed, packet.CodeProtocol, packet.CodeImplementation, packet.CodeTooLarge, packet.CodeTopicInvalid,
-		packet.CodePayloadFormat, packet.CodeQoSNotSupported, packet.CodeRetainNotSupported:
-		return true
-	}
-	return false
-}
-
-// receipt takes what the broker says of publishes and of the connection.
-func (l *link) receipt(name string, b []byte) {
-	switch {
-	case name == wire.Receipts:
-		l.runs = append(l.runs, b...)
-	case name == wire.ReceiptsRefused && len(b) >= 3:
-		l.s.out.refused(binary.BigEndian.Uint16(b), notice{b[2], string(b[3:])})
-	case name == wire.ReceiptsClosed && len(b) >= 1:
-		l.closed.Store(&notice{b[0], string(b[1:])})
-	}
 }
 
 func (l *link) granted(ok bool) { l.told.Store(ok) }
