@@ -112,6 +112,13 @@ func NewHub(log *store.Store, logger *slog.Logger) *Hub {
 // Relay has fn look at every message that a queue passes on to another, a copy of rec. It is to be called before there are queues in use.
 func (h *Hub) Relay(fn func(rec *store.Record, msg *store.Message)) { h.relay = fn }
 
+// relayAll has copies of records looked at. It may read the disk, so no lock of a feed is held.
+func (h *Hub) relayAll(recs []store.Record, msgs []store.Message) {
+	for i := range recs {
+		h.relay(&recs[i], &msgs[i])
+	}
+}
+
 // Run dispatches until ctx ends. Before it returns every catch-up goroutine has ended and
 // every cursor has been handed to the store.
 func (h *Hub) Run(ctx context.Context) error {

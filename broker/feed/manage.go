@@ -348,17 +348,16 @@ func (f *Feed) appendMoved(m *Member, items []Item, topicID uint32, done store.C
 	h.saver.order.Lock()
 	defer h.saver.order.Unlock()
 	var msgs []store.Message
+	var recs []store.Record
 	var seqs []uint64
 	f.mu.Lock()
 	for _, it := range items {
 		if !f.win.has(it.Seq) || f.win.at(it.Seq).state != sent || f.win.at(it.Seq).m != m {
 			continue // the queue was reset or deleted meanwhile
 		}
-		msg := store.Message{
+		msgs, recs = append(msgs, store.Message{
 			Topic: topicID, Client: it.Client, Flags: it.Flags &^ record.FlagRetain, Expiry: it.Expiry, Props: it.Props, Payload: it.Payload,
-		}
-		h.relay(&it.Record, &msg)
-		msgs = append(msgs, msg)
+		}), append(recs, it.Record)
 		seqs = append(seqs, it.Seq)
 	}
 	mut := f.asIfSettled(seqs, sent)
@@ -366,6 +365,7 @@ func (f *Feed) appendMoved(m *Member, items []Item, topicID uint32, done store.C
 	if len(msgs) == 0 {
 		return 0, nil
 	}
+	h.relayAll(recs, msgs)
 	if err := h.log.Append(msgs, []store.Mutation{mut}, true, done); err != nil {
 		return 0, err
 	}

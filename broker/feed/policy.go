@@ -247,13 +247,14 @@ func (f *Feed) buryIn(topicID uint32) error {
 	defer h.saver.order.Unlock()
 	f.mu.Lock()
 	var msgs []store.Message
+	var recs []store.Record
 	var slots []uint64
 	for _, g := range f.graves {
 		if !f.win.has(g.seq) || f.win.at(g.seq).state != refused {
 			continue // the feed rested meanwhile
 		}
 		s := f.win.at(g.seq)
-		msgs = append(msgs, f.deadLetter(s, g.reason, topicID))
+		msgs, recs = append(msgs, f.deadLetter(s, g.reason, topicID)), append(recs, s.Record)
 		slots = append(slots, g.seq)
 	}
 	mut := f.asIfSettled(slots, refused)
@@ -261,6 +262,7 @@ func (f *Feed) buryIn(topicID uint32) error {
 	if len(msgs) == 0 {
 		return nil
 	}
+	h.relayAll(recs, msgs)
 	if err := h.log.Append(msgs, []store.Mutation{mut}, true, nil); err != nil {
 		return err
 	}
@@ -299,7 +301,7 @@ func (f *Feed) asIfSettled(seqs []uint64, was state) store.Mutation {
 	return mut
 }
 
-// deadLetter returns the message that a dead letter is: the original with what became of it.
+// deadLetter returns the message that a dead letter is: the original with what became of it; f.mu is held.
 func (f *Feed) deadLetter(s *slot, reason string, topicID uint32) store.Message {
 	props := slices.Clone(s.Props)
 	add := func(name, value string) {
@@ -316,9 +318,7 @@ func (f *Feed) deadLetter(s *slot, reason string, topicID uint32) store.Message 
 		props = packet.AppendUser(props, wire.Reason, reason)
 	}
 	flags := s.Flags &^ (record.FlagExpiry | record.FlagRetain) // dead letters stay until somebody looks
-	msg := store.Message{Topic: topicID, Client: s.Client, Flags: flags.WithQoS(max(1, flags.QoS())), Props: props, Payload: s.Payload}
-	f.hub.relay(&s.Record, &msg)
-	return msg
+	return store.Message{Topic: topicID, Client: s.Client, Flags: flags.WithQoS(max(1, flags.QoS())), Props: props, Payload: s.Payload}
 }
 
 // Overflow makes of a message that a full queue cannot take one for the queue's dead letters.

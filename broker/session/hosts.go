@@ -21,9 +21,9 @@ type hosts struct {
 	m *Manager
 
 	mu    sync.Mutex
-	known map[uint32][]host // of clients whose messages were delivered with an address lately
+	known map[uint32][]host // of clients whose messages were delivered with an address lately; a list is never changed in place
 	size  int               // hosts in known
-	fresh map[uint32]host   // noted in the last minute: the commit may not have come yet
+	fresh map[uint32][]host // noted in the last minute: the commit may not have come yet
 	swept uint64            // the oldest offset kept when sweep last looked
 }
 
@@ -39,7 +39,7 @@ const maxHosts = 1 << 18
 
 func (h *hosts) init(m *Manager) {
 	h.m = m
-	h.known, h.fresh = map[uint32][]host{}, map[uint32]host{}
+	h.known, h.fresh = map[uint32][]host{}, map[uint32][]host{}
 }
 
 const hostVersion = 1
@@ -53,9 +53,10 @@ func hostKey(client uint32, since uint64) []byte {
 func (h *hosts) note(client uint32, addr string) store.Mutation {
 	x := host{since: h.m.log.Next(), addr: addr, noted: time.Now()}
 	h.mu.Lock()
-	h.fresh[client] = x
+	h.fresh[client] = append(h.fresh[client], x)
 	if list, ok := h.known[client]; ok {
 		h.known[client] = insert(list, x)
+		h.size++
 	}
 	h.mu.Unlock()
 	return record.Put(record.BucketHosts, hostKey(client, x.since), append([]byte{hostVersion}, addr...))
@@ -90,20 +91,15 @@ type origin struct {
 // find returns where a client's message at off came from; the address is empty if that is not known.
 func (h *hosts) find(client uint32, off uint64) origin {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	o := origin{of: h, client: client, to: h.m.log.Next()} // whoever is noted later begins behind that
 	list, ok := h.known[client]
+	o := origin{of: h, client: client, to: h.m.log.Next()} // whoever is noted later begins behind that
+	h.mu.Unlock()
 	if !ok {
 		var err error
-		if list, err = h.load(client); err != nil {
+		if list, o.to, err = h.load(client); err != nil {
 			h.m.logger.Error("reading a publisher's addresses failed", "client", h.m.log.ClientName(client), "err", err)
 			return o
 		}
-		if h.size += len(list) + 1; h.size > maxHosts {
-			clear(h.known)
-			h.size = len(list) + 1
-		}
-		h.known[client] = list
 	}
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].since <= off {
@@ -115,8 +111,9 @@ func (h *hosts) find(client uint32, off uint64) origin {
 	return o
 }
 
-// load reads a client's addresses; mu is held.
-func (h *hosts) load(client uint32) (list []host, err error) {
+// load reads a client's addresses from the state and remembers them. They hold below to. The lock is not held over the reading: publishers
+// would wait for it.
+func (h *hosts) load(client uint32) (list []host, to uint64, err error) {
 	var bad error
 	err = h.m.log.Range(record.BucketHosts, binary.BigEndian.AppendUint32(nil, client), func(k, v []byte) bool {
 		var x host
@@ -125,13 +122,27 @@ func (h *hosts) load(client uint32) (list []host, err error) {
 		}
 		return bad == nil
 	})
-	if x, ok := h.fresh[client]; ok {
-		list = insert(list, x)
-	}
 	if err == nil {
 		err = bad
 	}
-	return list, err
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	to = h.m.log.Next()
+	if err != nil {
+		return nil, to, err
+	}
+	if known, ok := h.known[client]; ok { // somebody else was quicker
+		return known, to, nil
+	}
+	for _, x := range h.fresh[client] { // those noted meanwhile are among them
+		list = insert(list, x)
+	}
+	if h.size += len(list) + 1; h.size > maxHosts {
+		clear(h.known)
+		h.size = len(list) + 1
+	}
+	h.known[client] = list
+	return list, to, nil
 }
 
 func parseHost(k, v []byte) (host, error) {
@@ -195,8 +206,9 @@ func (l *Link) host() string {
 // sweep forgets what was noted a while ago, and deletes the addresses whose messages are all deleted.
 func (h *hosts) sweep(ctx context.Context, now time.Time) {
 	h.mu.Lock()
-	for client, x := range h.fresh {
-		if now.Sub(x.noted) > time.Minute {
+	for client, list := range h.fresh {
+		list = slices.DeleteFunc(list, func(x host) bool { return now.Sub(x.noted) > time.Minute })
+		if h.fresh[client] = list; len(list) == 0 {
 			delete(h.fresh, client)
 		}
 	}

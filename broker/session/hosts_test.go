@@ -135,3 +135,21 @@ func TestHostsOfTwoBrokers(t *testing.T) {
 		}
 	}
 }
+
+// TestHostNotInState: of two connections in a row, neither of which is in the state yet, both count.
+func TestHostNotInState(t *testing.T) {
+	m := manager(t, store.Options{})
+	msg := store.Message{Topic: 1, Client: 1, PacketID: 1, Flags: record.Flags(0).WithQoS(1)}
+	for _, addr := range []string{"first", "second"} {
+		_ = m.hosts.note(1, addr) // as if the commit did not come
+		if err := m.log.Append([]store.Message{msg}, nil, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for off, want := range map[uint64]string{1: "first", 2: "second"} {
+		var o origin
+		if got := m.hosts.of(&store.Record{Offset: off, Client: 1, PacketID: 1, Flags: msg.Flags}, &o); got != want {
+			t.Errorf("offset %d is from %q, want %q", off, got, want)
+		}
+	}
+}
