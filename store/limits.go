@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,11 +49,12 @@ type TopicLimit struct {
 	messages, bytes atomic.Int64 // there and on their way here, if policy.counts
 
 	mu    sync.Mutex
-	ahead []spot // the oldest that are there, read in advance
-	next  uint64 // where ahead goes on
-	safe  uint64 // below it nobody needs any, as of gen
-	gen   uint64 // of Store.ProtectionChanged
-	gone  Tally  // dropped, ever
+	ahead []spot    // the oldest that are there, read in advance
+	next  uint64    // where ahead goes on
+	again time.Time // after an error, when to look for more
+	safe  uint64    // below it nobody needs any, as of gen
+	gen   uint64    // of Store.ProtectionChanged
+	gone  Tally     // dropped, ever
 	// untold is what was dropped since it was last logged.
 	untold  Gap
 	unsaved bool
@@ -87,7 +89,7 @@ type limits struct {
 type limitTable []*TopicLimit
 
 func (t limitTable) get(topic uint32) *TopicLimit {
-	if int(topic) < len(t) {
+	if uint64(topic) < uint64(len(t)) { // manyTopics is below 0 in an int of 32 bits
 		return t[topic]
 	}
 	return nil
@@ -126,17 +128,24 @@ func (x *limits) add(id uint32, name string) *TopicLimit {
 // put gives a topic a policy, or only an entry in the table if that is nil.
 func (x *limits) put(id uint32, p *TopicPolicy) *TopicLimit {
 	t := x.table()
+	l := t.get(id)
+	switch {
+	case p == nil:
+		l = nil
+	case l == nil || l.policy != p:
+		l = &TopicLimit{s: x.s, id: id, policy: p}
+	}
+	if int(id) < len(t) && t[id] != l { // the number was given before, to a topic that could not be stored
+		t = slices.Clone(t)
+	}
 	for uint32(len(t)) <= id {
 		t = append(t, nil)
 	}
-	switch l := t[id]; {
-	case p == nil:
-		t[id] = nil
-	case l == nil || l.policy != p: // not the number of a topic that could not be stored
-		t[id] = &TopicLimit{s: x.s, id: id, policy: p}
+	if t[id] != l {
+		t[id] = l
 	}
 	x.byTopic.Store(&t)
-	return t[id]
+	return l
 }
 
 // HasPolicies tells whether topics may have policies.
@@ -331,6 +340,9 @@ func (l *TopicLimit) drop(why *atomic.Uint64) {
 // readAhead is how many messages are looked up at once.
 const readAhead = 256
 
+// lookAgain is how long after an error the oldest messages of a topic are looked for again: each of its publishes would, and log it.
+const lookAgain = time.Second
+
 // spotScan is how many entries are looked at between two looks at whether there are enough.
 const spotScan = 1024
 
@@ -341,8 +353,12 @@ func (l *TopicLimit) oldest(n int) (spot, bool) {
 		l.ahead = l.ahead[1:]
 	}
 	if len(l.ahead) == 0 {
+		if !l.again.IsZero() && time.Now().Before(l.again) {
+			return spot{}, false
+		}
 		var err error
 		if l.ahead, l.next, err = l.s.spots(l.ahead[:0:0], l.id, max(l.next, floor), n); err != nil {
+			l.again = time.Now().Add(lookAgain)
 			l.s.log.Error("looking for a topic's oldest messages failed", "topic", l.s.TopicName(l.id), "err", err)
 		}
 		if len(l.ahead) == 0 {

@@ -352,3 +352,23 @@ func TestReadCountsDropped(t *testing.T) {
 	r.await("the index", func() bool { return r.Stats().Indexed >= 112 })
 	check("with an index")
 }
+
+// TestLimitTableIsNeverWrittenAgain: a number that was given before, to a topic that could not be stored, is another's in a new table.
+func TestLimitTableIsNeverWrittenAgain(t *testing.T) {
+	var x limits
+	x.init(&Store{})
+	first, second := &TopicPolicy{MaxMessages: 1}, &TopicPolicy{MaxMessages: 2}
+	x.put(2, first)
+	before := x.table()
+	x.put(2, second)
+	if l := before.get(2); l == nil || l.policy != first {
+		t.Error("a table that somebody reads has changed")
+	}
+	if l := x.table().get(2); l == nil || l.policy != second {
+		t.Error("the new policy is not in force")
+	}
+	x.put(2, nil)
+	if x.table().get(2) != nil || before.get(manyTopics) != nil {
+		t.Error("limits of a topic that has none")
+	}
+}
