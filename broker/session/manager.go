@@ -308,6 +308,7 @@ func (m *Manager) Detach(l *Link) {
 		return
 	}
 	if l.in != nil { // the reader has panicked
+		l.unadmit(l.in.msgs)
 		l.in.batch.forget()
 		l.in = nil
 	}

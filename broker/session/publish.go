@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -110,16 +111,9 @@ func (l *Link) Publish(p *packet.Publish) error {
 	} else if dup {
 		return nil
 	}
-	if ref.to != nil && !l.fits(ref, len(msg.Props)+len(msg.Payload)) {
+	if err := l.admit(ref, &msg); err != nil {
 		l.unplace(&msg)
-		return l.refuseOne(p, &topicRef{code: packet.CodeQuotaExceeded, reason: "the queue is full"})
-	}
-	if ref.limit != nil && !ref.delayed && !msg.Flags.Has(record.FlagTransient) { // what is delayed is let in: it was acknowledged
-		if err := ref.limit.Admit(len(msg.Props) + len(msg.Payload)); err != nil {
-			l.unplace(&msg)
-			return l.refuseOne(p, &topicRef{code: packet.CodeQuotaExceeded, reason: err.Error()})
-		}
-		msg.Flags |= store.FlagAdmitted
+		return l.refuseOne(p, &topicRef{code: packet.CodeQuotaExceeded, reason: err.Error()})
 	}
 	if ref.delayed {
 		l.unlocate()
@@ -145,6 +139,24 @@ func (l *Link) Publish(p *packet.Publish) error {
 		defer l.Flush()
 	}
 	return l.accept(p)
+}
+
+var errQueueFull = errors.New("the queue is full")
+
+// admit counts a message in where its topic or queue has a limit, or says why it must be refused.
+func (l *Link) admit(ref *topicRef, msg *store.Message) error {
+	size := len(msg.Props) + len(msg.Payload)
+	if ref.to != nil && !l.fits(ref, size) {
+		return errQueueFull
+	}
+	if ref.limit == nil || ref.delayed || msg.Flags.Has(record.FlagTransient) { // what is delayed is let in: it was acknowledged
+		return nil
+	}
+	if err := ref.limit.Admit(size); err != nil {
+		return err
+	}
+	msg.Flags |= store.FlagAdmitted
+	return nil
 }
 
 // fits tells whether a queue has room for a message. A delayed one takes none before its time comes; if there is none

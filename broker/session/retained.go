@@ -225,7 +225,6 @@ type retainedSource struct {
 	closed bool
 }
 
-// retainedPrefix begins the key of such a source.
 // retains tells whether there is a retained message for a filter. Asked after the feed has the filter, it may be relied upon: what is
 // retained later the feed delivers.
 func (m *Manager) retains(filter string) bool {
@@ -242,6 +241,7 @@ func (m *Manager) retains(filter string) bool {
 	return any
 }
 
+// retainedPrefix begins the key of a retainedSource.
 const retainedPrefix = "r/"
 
 // sendRetained starts sending the retained messages of a subscription, or goes on with it; mu is held.
