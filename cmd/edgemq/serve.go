@@ -75,13 +75,16 @@ func serve(ctx context.Context, c *config.Config, logger *slog.Logger) error {
 	if err := c.CheckFiles(); err != nil {
 		return &exitError{exitUsage, err}
 	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // before the start, which may take a while: a SIGHUP would be the end of it
+	defer signal.Stop(hangups)
 	o := c.Broker(logger)
 	o.Admin.Version = versionLine()
 	b, err := broker.Open(o)
 	if err != nil {
 		return explainStart(err, c)
 	}
-	stopReload := reloadOnHangup(b, logger)
+	stopReload := reloadOnHangup(hangups, b, logger)
 	err = b.Run(ctx)
 	stopReload()
 	err = errors.Join(err, b.Close())
@@ -91,10 +94,8 @@ func serve(ctx context.Context, c *config.Config, logger *slog.Logger) error {
 	return err
 }
 
-// reloadOnHangup has users and rules read again at SIGHUP.
-func reloadOnHangup(b *broker.Broker, logger *slog.Logger) (stop func()) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
+// reloadOnHangup has users and rules read again at each SIGHUP.
+func reloadOnHangup(hangups chan os.Signal, b *broker.Broker, logger *slog.Logger) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
