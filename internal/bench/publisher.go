@@ -65,7 +65,7 @@ func (p *publisher) connect(ctx context.Context) (err error) {
 // publish sends everything and waits until it is acknowledged.
 func (p *publisher) publish(start int64) error {
 	if p.Rate > 0 {
-		p.interval = time.Duration(float64(time.Second) * float64(p.Publishers) / float64(p.Rate))
+		p.interval = max(1, time.Duration(float64(time.Second)*float64(p.Publishers)/float64(p.Rate)))
 		p.first = start + int64(p.interval)*int64(p.id)/int64(p.Publishers)
 	}
 	for p.sent < p.count || p.QoS > 0 && p.acked < p.count {
