@@ -71,7 +71,7 @@ func Verify(o Options) (_ Report, err error) {
 
 func (r *Report) verdict() error {
 	if len(r.Damage) > 0 {
-		return fmt.Errorf("%w: %d places", ErrDamaged, len(r.Damage))
+		return fmt.Errorf("%w: places: %d", ErrDamaged, len(r.Damage))
 	}
 	return nil
 }

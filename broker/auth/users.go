@@ -242,7 +242,9 @@ func replace(path string, b []byte, mode os.FileMode) (err error) {
 		path = to // the link stays a link
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
+	if pe := (*os.PathError)(nil); errors.As(err, &pe) { // the name of the temporary file helps nobody
+		return fmt.Errorf("write %s: directory %s: %w", path, filepath.Dir(path), pe.Err)
+	} else if err != nil {
 		return err
 	}
 	defer func() {

@@ -232,7 +232,7 @@ func (s *Session) Subscribe(l *Link, p *packet.Subscribe) (codes []byte, reason 
 		}
 		code, note, err := s.subscribe(subscription{Subscription: sub, ID: p.SubscriptionID}, start, c)
 		if codes[i] = code; err != nil {
-			codes[i], note = codeOf(err), err.Error()
+			codes[i], note = codeOf(err), reasonOf(err)
 		}
 		if note != "" {
 			reason = note

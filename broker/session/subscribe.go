@@ -30,6 +30,15 @@ func codeOf(err error) byte {
 	return packet.CodeUnspecified
 }
 
+// reasonOf is what an error says to a client. Of an error that has a code it is the sentence alone: the code goes beside it.
+func reasonOf(err error) string {
+	var pe *packet.Error
+	if errors.As(err, &pe) {
+		return pe.Msg
+	}
+	return err.Error()
+}
+
 // change collects what a SUBSCRIBE or UNSUBSCRIBE changes in the state.
 type change struct {
 	muts  []store.Mutation

@@ -188,6 +188,14 @@ func row(w io.Writer, cells ...any) {
 	fmt.Fprintln(w)
 }
 
+// messages is a number of messages for people.
+func messages[T int | int64 | uint64](n T) string {
+	if n == 1 {
+		return "1 message"
+	}
+	return fmt.Sprint(n, " messages")
+}
+
 // byteSize is a number of bytes for people.
 func byteSize[T int64 | uint64](n T) string {
 	v, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}

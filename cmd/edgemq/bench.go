@@ -36,7 +36,7 @@ func benchCommand() *cobra.Command {
 		Use:   "bench [LOAD…]",
 		Short: "Measure a broker, this one or any other",
 		Long:  benchHelp(),
-		Example: `  edgemq bench ingest sync1                    the broker on 127.0.0.1:1883
+		Example: `  edgemq bench ingest sync1                    # the broker on 127.0.0.1:1883
   edgemq bench --broker mqtts://host --username me --password secret live
   edgemq bench --repeat 5 --start 'edgemq=edgemq serve --listen 127.0.0.1:{port} --data {dir}' --start 'other=other.sh {port} {dir}'
   edgemq bench ingest --publishers 1000 --count 1000000 --json

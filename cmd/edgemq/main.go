@@ -120,9 +120,9 @@ func rootCommand() *cobra.Command {
 		Short: "An MQTT broker that keeps what it acknowledged",
 		Long: `edgemq is an MQTT 3.1.1 and 5.0 broker for the edge. A PUBACK from it means that the message is on disk.
 
-  edgemq serve                        run a broker on 127.0.0.1:1883, with its data in ./data
-  edgemq sub -t 'greetings/#' -v      print what comes (in another terminal)
-  edgemq pub -t greetings/me -m hello publish a message
+  edgemq serve                          # run a broker on 127.0.0.1:1883, with its data in ./data
+  edgemq sub -t 'greetings/#' -v        # print what comes (in another terminal)
+  edgemq pub -t greetings/me -m hello   # publish a message
 
 Exit codes: 0 done, 1 failed, 2 wrong flags or settings, 3 no connection, 4 refused by the broker, 5 timed out.`,
 		SilenceErrors: true,

@@ -196,7 +196,7 @@ func publishAll(ctx context.Context, c client.Client, m client.Message, next fun
 		err = errors.New("interrupted")
 	}
 	if acked > 0 {
-		return fmt.Errorf("%w (%d messages before it were acknowledged)", err, acked)
+		return fmt.Errorf("%w (acknowledged before it: %d)", err, acked)
 	}
 	return err
 }

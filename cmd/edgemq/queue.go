@@ -32,7 +32,7 @@ func queueCommand() *cobra.Command {
 	cmd.AddCommand(
 		queueList(&f), queueInfo(&f), queueSet(&f), queueCreate(&f), queueBind(&f), queueUnbind(&f), queuePeek(&f), queueReset(&f), queueMove(&f), queueRedrive(&f),
 		queueChange(&f, "delete NAME...", "Delete queues: their bindings and their place in the log; stored messages stay", http.MethodDelete, "", "deleted"),
-		queueChange(&f, "purge NAME...", "Skip all that waits in queues", http.MethodPost, "/purge", "%d messages skipped"),
+		queueChange(&f, "purge NAME...", "Skip all that waits in queues", http.MethodPost, "/purge", "messages skipped: %d"),
 		queueChange(&f, "pause NAME...", "Stop handing out messages; they are kept", http.MethodPost, "/pause", "paused"),
 		queueChange(&f, "resume NAME...", "Hand out messages again", http.MethodPost, "/resume", "resumed"),
 	)
@@ -158,7 +158,7 @@ func showQueue(w io.Writer, q *admin.Queue) {
 	row(w, "name", q.Name)
 	row(w, "bindings", none(strings.Join(q.Bindings, " ")))
 	row(w, "paused", q.Paused)
-	row(w, "waiting", fmt.Sprintf("%d messages, %s", q.Depth, byteSize(q.LagBytes)))
+	row(w, "waiting", fmt.Sprintf("%s, %s", messages(q.Depth), byteSize(q.LagBytes)))
 	if q.Oldest != nil {
 		row(w, "oldest", fmt.Sprintf("%s (%s ago)", at(q.Oldest), ago(q.Oldest)))
 	}
@@ -210,7 +210,7 @@ func queueUnbind(f *adminFlags) *cobra.Command {
 		Short: "End bindings",
 		Args:  cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return bindings(cmd, f, args, "/unbind", "not bound any more to ")
+			return bindings(cmd, f, args, "/unbind", "no longer bound to ")
 		},
 	}
 }
@@ -261,7 +261,7 @@ func queueMove(f *adminFlags) *cobra.Command {
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m.To = args[1]
-			return f.done(cmd, http.MethodPost, queuePath(args[0], "/move"), m, "%d messages moved to "+strings.ReplaceAll(m.To, "%", "%%"))
+			return f.done(cmd, http.MethodPost, queuePath(args[0], "/move"), m, "messages moved to "+strings.ReplaceAll(m.To, "%", "%%")+": %d")
 		},
 	}
 	cmd.Flags().IntVarP(&m.Count, "number", "n", 0, "messages to move (0: all there are)")
@@ -275,7 +275,7 @@ func queueRedrive(f *adminFlags) *cobra.Command {
 		Short: "Move a queue's dead letters back to it",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.done(cmd, http.MethodPost, queuePath(args[0], "/redrive"), m, "%d messages moved back")
+			return f.done(cmd, http.MethodPost, queuePath(args[0], "/redrive"), m, "messages moved back: %d")
 		},
 	}
 	cmd.Flags().IntVarP(&m.Count, "number", "n", 0, "messages to move (0: all there are)")

@@ -85,7 +85,7 @@ func sessionShow(f *adminFlags) *cobra.Command {
 				}
 				row(w, "expires", expiry)
 				row(w, "will", s.Will)
-				row(w, "waiting", fmt.Sprintf("%d messages, %s", s.Depth, byteSize(s.LagBytes)))
+				row(w, "waiting", fmt.Sprintf("%s, %s", messages(s.Depth), byteSize(s.LagBytes)))
 				row(w, "oldest", ago(s.Oldest))
 				row(w, "in flight", s.InFlight)
 				for _, sub := range s.Subscriptions {

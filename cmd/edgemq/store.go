@@ -44,7 +44,7 @@ func explain(err error) error {
 func storeVerifyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify DIR",
-		Short: "Check every byte; changes nothing",
+		Short: "Check every byte; changes nothing; exit code 1 if there is damage",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := storeOptions(args[0])
@@ -102,7 +102,7 @@ func storeStatCommand() *cobra.Command {
 	top := 10
 	cmd := &cobra.Command{
 		Use:   "stat DIR",
-		Short: "Say what is in it",
+		Short: "Say what is in the data directory: offsets, sizes, the largest topics and clients",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := storeOptions(args[0])
@@ -141,7 +141,7 @@ func storeDumpCommand() *cobra.Command {
 	var f store.Filter
 	cmd := &cobra.Command{
 		Use:   "dump DIR",
-		Short: "Write the messages as JSON, one a line",
+		Short: "Write the stored messages as JSON, one a line",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := storeOptions(args[0])

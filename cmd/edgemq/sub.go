@@ -41,8 +41,8 @@ next one with the same --id and --session-expiry, or to the next consumer of the
 
 If the connection breaks, sub connects again until it is stopped, or --timeout has passed.`,
 		Example: `  edgemq sub -t 'sensors/#' -v
-  edgemq sub -t 'alarms/#' --id panel-1 --session-expiry 7d      (what comes while it is away waits for it)
-  edgemq sub --queue orders --bind 'shop/+/order' --json         (from the first message ever stored)
+  edgemq sub -t 'alarms/#' --id panel-1 --session-expiry 7d      # what comes while it is away waits for it
+  edgemq sub --queue orders --bind 'shop/+/order' --json         # from the oldest message kept
   edgemq sub --queue orders --count 10 --timeout 5s`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return sub(cmd, &f) },

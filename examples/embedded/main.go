@@ -1,5 +1,5 @@
 // Command embedded has the broker in its own process: a program that needs durable queues and no second program.
-// Other programs can connect to it as to any broker.
+// Other programs can connect to it as to any broker. Its data is in ./embedded-data.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	if err := run(context.Background(), "data", os.Stdout); err != nil {
+	if err := run(context.Background(), "embedded-data", os.Stdout); err != nil {
 		slog.Error("embedded failed", "err", err)
 		os.Exit(1)
 	}

@@ -175,7 +175,7 @@ var keys = []key{
 		list[Topic]{keys: topicKeys, whole: checkTopic},
 		func(c *Config) any { return &c.Topics },
 		"What is kept of which topics: of each topic that a filter matches, by itself. The first filter that matches\n" +
-			"counts (docs/QUEUES.md). Limits count stored messages only, and do not concern retained ones.",
+			"counts (docs/OPERATIONS.md). Limits count stored messages only, and do not concern retained ones.",
 	},
 	{
 		"session.max_expiry", "0",
