@@ -221,7 +221,7 @@ func TestSubscribeByRules(t *testing.T) {
 	c.Send(packet.AppendSubscribe(nil, packet.V5, &packet.Subscribe{
 		PacketID: 1, Filters: []packet.Subscription{{Filter: "b"}}, User: []packet.UserProperty{{Name: "stream-offset", Value: "earliest"}},
 	}))
-	if ack, err := packet.ParseSuback(packet.V5, c.Expect(packet.TypeSuback)); err != nil || ack.Codes[0] != packet.CodeNotAuthorized || ack.ReasonString == "" {
+	if ack, err := packet.ParseSuback(packet.V5, c.Expect(packet.TypeSuback)); err != nil || ack.Codes[0] != packet.CodeNotAuthorized || ack.ReasonString != `not allowed to subscribe to "b"` {
 		t.Errorf("SUBACK %+v %v", ack, err)
 	}
 	// A queue that may be read is not to be unbound by everybody who may read it.
