@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -37,6 +38,7 @@ func Addresses(addresses ...string) Discovery {
 // not found any more gets nothing new, and its client is closed once what it has is acknowledged. It is safe for concurrent use.
 type Brokers struct {
 	opts   []Option
+	logger *slog.Logger
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -60,7 +62,7 @@ func DialBrokers(ctx context.Context, d Discovery, opts ...Option) (*Brokers, er
 		return nil, err
 	}
 	run, cancel := context.WithCancel(context.Background())
-	b := &Brokers{cancel: cancel, clients: map[string]*Client{}, retiring: map[*Client]bool{}, change: make(chan struct{})}
+	b := &Brokers{logger: o.logger, cancel: cancel, clients: map[string]*Client{}, retiring: map[*Client]bool{}, change: make(chan struct{})}
 	b.opts = append(slices.Clone(opts), WithClientID(o.clientID), func(s *settings) {
 		s.background, s.onState = true, func(st State) {
 			b.changed()
@@ -137,7 +139,8 @@ func (b *Brokers) found(ctx context.Context, addresses []string) {
 		}
 		c, err := Dial(ctx, a, b.opts...)
 		if err != nil {
-			b.bad = err
+			b.bad = err // DialBrokers returns it; after that there is only the log to tell
+			b.logger.Warn("a broker's address cannot be used", "component", "sdk", "err", err)
 			continue
 		}
 		b.clients[a] = c
