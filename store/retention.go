@@ -143,6 +143,9 @@ func (s *Store) protects() func(topics []uint32) uint64 {
 				return protect
 			}
 		}
+		if len(topics) == 0 {
+			return protect // whatever it has
+		}
 		return math.MaxUint64
 	}
 }
