@@ -211,3 +211,36 @@ func (l *Link) WaitRoom() bool {
 	}
 	return !l.closing && !l.closed
 }
+
+// links is the set of open links.
+type links struct {
+	mu  sync.Mutex
+	all map[*Link]struct{}
+}
+
+func (s *links) add(l *Link) {
+	l.m.connects.Add(1)
+	s.mu.Lock()
+	s.all[l] = struct{}{}
+	n := int64(len(s.all))
+	if n > l.m.peers.Load() {
+		l.m.peers.Store(n)
+	}
+	s.mu.Unlock()
+}
+
+func (s *links) remove(l *Link) {
+	s.mu.Lock()
+	delete(s.all, l)
+	s.mu.Unlock()
+}
+
+func (s *links) list() []*Link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ls := make([]*Link, 0, len(s.all))
+	for l := range s.all {
+		ls = append(ls, l)
+	}
+	return ls
+}
