@@ -12,6 +12,11 @@ import (
 // maxOpen bounds the open group, and with it how much one commit writes. A single Append may be larger.
 const maxOpen = 8 << 20
 
+// maxRiding is how large a group may become that nothing but riding appends are in (appendMode). They do not wait for room, so without an
+// end to it a group could grow to more than the journal takes, which is the end of the store: by clients that come, each
+// by another name, and are refused what they publish.
+const maxRiding = 256 << 10
+
 // knownFlags are the flags that mean something on disk. Others are cut off, since the record could not be read back.
 const knownFlags = 3 | record.FlagRetain | record.FlagExpiry | record.FlagTransient | record.FlagUTF8 | record.FlagKeyed
 
@@ -209,6 +214,9 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 	}
 	b := a.open
 	idle := b.appends == 0
+	if b.size() >= min(maxRiding, s.maxGroup/8) {
+		mode.rides = false
+	}
 	base := a.next.Load()
 	if len(msgs) > 0 {
 		a.time = max(a.time, s.opt.Now().UnixMicro())

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -17,4 +19,14 @@ func TestGroupsBeginAtAPage(t *testing.T) {
 		}
 		b.buf = slices.Grow(b.buf, cap(b.buf)+1)
 	}
+}
+
+// Numbers of clients that publish nothing make no group of their own, but no group that the journal does not take either.
+func TestManyClientsThatPublishNothing(t *testing.T) {
+	r := start(t, small(t.TempDir()))
+	name := strings.Repeat("x", 1000)
+	for i := range 400 {
+		r.client(fmt.Sprint(name, i))
+	}
+	r.put(numbered(r.topic("t"), r.client("c"), 1, 8))
 }
