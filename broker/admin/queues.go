@@ -279,11 +279,14 @@ func (s *Server) redrive(queue string, r *http.Request) (int64, error) {
 
 // moveAll moves count messages, 0 for what there is now.
 func (s *Server) moveAll(from, to string, count int) (int64, error) {
+	if count < 0 {
+		return 0, bad("count: %d is not a number of messages", count)
+	}
 	b, err := s.Queues.Backlog(from)
 	if err != nil {
 		return 0, err
 	}
-	if count <= 0 {
+	if count == 0 {
 		count = math.MaxInt
 	}
 	if count = int(min(int64(count), b.Messages)); count == 0 {

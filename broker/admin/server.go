@@ -282,12 +282,15 @@ func fail(w http.ResponseWriter, code int, err error) {
 	_ = json.NewEncoder(w).Encode(Error{Error: err.Error()})
 }
 
-// body reads a request's JSON; an empty one leaves v as it is.
+// body reads a request's JSON, which is one value; an empty one leaves v as it is.
 func body(r *http.Request, v any) error {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil && !errors.Is(err, io.EOF) {
 		return bad("request body: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return bad("request body: there is something after its value")
 	}
 	return nil
 }

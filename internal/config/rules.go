@@ -120,7 +120,7 @@ func (t text) text(dst any) string { return quote(*dst.(*string)) }
 
 func (t text) set(dst, raw any) []Problem {
 	s := scalar(raw)
-	if _, isList := raw.([]any); isList {
+	if strings.Contains(s, "\x00") { // a list or a section, or what no file, token or address can have
 		return refuse(t, raw)
 	}
 	if err := t.check(s); err != nil {
