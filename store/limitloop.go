@@ -92,9 +92,7 @@ func (x *limits) age(now time.Time, from int) int {
 			border = x.s.SearchTime(now.Add(-l.policy.MaxAge).UnixMicro())
 			borders[l.policy.MaxAge] = border
 		}
-		l.mu.Lock()
 		l.dropBelow(border, &x.s.count.topicAged, false)
-		l.mu.Unlock()
 		if time.Since(start) > ageRound {
 			break
 		}

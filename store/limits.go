@@ -287,15 +287,26 @@ func (l *TopicLimit) shed() bool {
 	return true
 }
 
-// dropBelow drops what is older than an offset, as far as nobody needs it or by force; l.mu is held.
+// dropBelow drops what is older than an offset, as far as nobody needs it or by force. It takes l.mu for some messages at a time:
+// there may be millions, and publishers of a topic that is full wait for it.
 func (l *TopicLimit) dropBelow(offset uint64, why *atomic.Uint64, force bool) {
-	for n := 1; ; n = readAhead { // most have nothing that is old enough, so the first is looked for alone
+	for n := 1; l.dropSome(offset, n, why, force); n = readAhead { // most have nothing that is old enough, so the first is looked for alone
+	}
+}
+
+// dropSome is dropBelow for readAhead messages at the most, of which it looks for n at first. It reports whether there may be more.
+func (l *TopicLimit) dropSome(offset uint64, n int, why *atomic.Uint64, force bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range readAhead {
 		at, ok := l.oldest(n)
 		if !ok || at.offset >= offset || !force && !l.free(at.offset) {
-			return
+			return false
 		}
 		l.drop(why)
+		n = readAhead
 	}
+	return true
 }
 
 // free tells whether nobody needs a message; l.mu is held.

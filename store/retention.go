@@ -165,9 +165,7 @@ func (s *Store) giveUp(victims []*seg) {
 		}
 		for _, topic := range topics {
 			if l := known.get(topic); l != nil && l.policy != nil && l.floor.Load() <= last {
-				l.mu.Lock()
 				l.dropBelow(last+1, &s.count.topicRetained, true)
-				l.mu.Unlock()
 			}
 		}
 	}
