@@ -188,11 +188,31 @@ func (t *tail) unfollow(f *follower) {
 	t.followers = slices.DeleteFunc(t.followers, func(o *follower) bool { return o == f })
 }
 
-// Follow hands every group that is committed from Open on to fn, in order, until ctx ends; it returns ctx's error.
-// fn must not block for long, and must not wait for an append: appends wait for a follower that is far behind. A follower
-// that starts late begins with the oldest group still in memory; Group.Base tells.
-func (s *Store) Follow(ctx context.Context, fn func(g *Group)) error {
+// Follower is handed every group that is committed, in order, from when it was made: however late it runs, it misses none.
+// Appends wait for one that is far behind.
+type Follower struct {
+	s *Store
+	f *follower
+	g *Group // the oldest that it has not been handed
+}
+
+// NewFollower returns a follower, which is to be Run: until then the groups stay in memory for it. It begins with the oldest group still
+// there; Group.Base tells.
+func (s *Store) NewFollower() *Follower {
 	f, g := s.tail.follow()
+	return &Follower{s, f, g}
+}
+
+// Follow is Run of a new Follower.
+func (s *Store) Follow(ctx context.Context, fn func(g *Group)) error {
+	return s.NewFollower().Run(ctx, fn)
+}
+
+// Run hands the groups to fn until ctx ends; it returns ctx's error. fn must not block for long, and must not wait for an append.
+// It can be called once.
+func (r *Follower) Run(ctx context.Context, fn func(g *Group)) error {
+	s, f, g := r.s, r.f, r.g
+	r.g = nil // the memory of what is done with goes
 	defer func() {
 		s.tail.unfollow(f)
 		poke(s.progress)

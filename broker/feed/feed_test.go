@@ -575,3 +575,31 @@ func TestCopies(t *testing.T) {
 	f.waiting = 0
 	_ = k
 }
+
+// A dispatcher that starts late, on a busy machine, misses nothing of what has left the memory meanwhile: neither a feed that is live does,
+// nor one that is bound to more afterwards.
+func TestDispatcherStartsLate(t *testing.T) {
+	n := open(t, nil, t.TempDir(), defaultBounds, func(o *store.Options) { o.TailBytes, o.CheckpointBytes = 1, 1 })
+	n.runStore()
+	s := n.join(n.feed("s", Options{}, "t/#"))
+	q, err := n.queues.Create("q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := n.join(q)
+	await(t, "the queue to be live", func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.live
+	})
+	n.put("p", "t/x", "1")
+	n.put("p", "u", "2")
+	await(t, "the groups to be out of memory", func() bool { return n.store.Stats().UnflushedBytes == 0 })
+	if err := n.queues.Bind(q, "t/#", nil); err != nil {
+		t.Fatal(err)
+	}
+	n.runHub()
+	n.put("p", "t/x", "3")
+	s.want("1", "3")
+	k.want("1", "3")
+}

@@ -38,10 +38,13 @@ type Hub struct {
 	guards  guards
 
 	relay func(rec *store.Record, msg *store.Message)
-	saver saver
-	walks walks // catch-up goroutines
-	ctx   context.Context
-	stop  context.CancelFunc
+	// groups is there before anything is appended that a feed could want: one that the dispatcher never saw would be missed by every
+	// live feed, and would not count as examined when a queue is bound.
+	groups *store.Follower
+	saver  saver
+	walks  walks // catch-up goroutines
+	ctx    context.Context
+	stop   context.CancelFunc
 }
 
 // walks are goroutines that may be started until end is called, which waits for them.
@@ -101,6 +104,7 @@ func NewHub(log *store.Store, logger *slog.Logger) *Hub {
 		max:    defaultBounds,
 		index:  &topic.Index[*Feed, *Filter]{},
 		feeds:  map[string]*Feed{},
+		groups: log.NewFollower(),
 	}
 	h.relay = func(*store.Record, *store.Message) {}
 	h.saver.init(h)
@@ -125,7 +129,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { h.saver.run(ctx) })
 	wg.Go(func() { h.watchQueues(ctx) })
-	err := h.log.Follow(ctx, h.dispatch)
+	err := h.groups.Run(ctx, h.dispatch)
 	h.stop()
 	h.walks.end()
 	wg.Wait()
