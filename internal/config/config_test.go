@@ -231,6 +231,7 @@ func TestRefused(t *testing.T) {
 		{"a section for a text", "data: {a: b}\n", nil, nil, "my.yaml:1: data: a section is not possible: it must be a directory"},
 		{"an empty section for a token", "admin: {token: {}}\n", nil, nil, "my.yaml:1: admin.token: a section is not possible: it must be a text"},
 		{"a text with a zero byte", "data: \"a\\0\"\n", nil, nil, `my.yaml:1: data: "a\x00" is not possible: it must be a directory`},
+		{"a token that YAML reads as another number", "admin: {token: 0123}\n", nil, nil, "my.yaml:1: admin.token: without quotes 0123 is the number 83; put it in quotes"},
 		{"a section for a value", "store: {sync: {a: b}}\n", nil, nil, "my.yaml:1: store.sync: a section is not possible: it must be always, interval or none"},
 		{"a value for a section", "log: debug\n", nil, nil, "my.yaml:1: log: it is a section, not a value: log.level, log.format"},
 		{"a value for a list", "queues: orders\n", nil, nil, `my.yaml:1: queues: "orders" is not possible: it must be a list of sections with name, topics, max_in_flight, max_deliveries, retry_delay, dead_letter, ordered, exclusive, ack_timeout, max_messages, max_bytes, max_age, overflow`},

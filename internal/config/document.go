@@ -80,6 +80,9 @@ func (d *document) section(n *yaml.Node, prefix string) []Problem {
 		case null:
 			problem("it has no value; leave the key out to have its default")
 		case isKey:
+			if number := misread(path, v); number != "" {
+				problem(fmt.Sprintf("without quotes %s is the number %s; put it in quotes", v.Value, number))
+			}
 			d.index(v, path)
 		case v.Kind != yaml.MappingNode:
 			problem("it is a section, not a value: " + strings.Join(below(names, path), ", "))
@@ -88,6 +91,22 @@ func (d *document) section(n *yaml.Node, prefix string) []Problem {
 		}
 	}
 	return problems
+}
+
+// misread says as which number YAML reads what is meant as a text, if other characters come out of it: a token 0123 would be 83.
+func misread(path string, n *yaml.Node) string {
+	isText := slices.ContainsFunc(keys, func(k key) bool {
+		_, ok := k.rule.(text)
+		return ok && k.name == path
+	})
+	if !isText || n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" {
+		return ""
+	}
+	var raw any
+	if err := n.Decode(&raw); err != nil || scalar(raw) == n.Value {
+		return ""
+	}
+	return scalar(raw)
 }
 
 // index notes the lines of what is in a value.
