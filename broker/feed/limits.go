@@ -29,8 +29,9 @@ type admission struct {
 	messages, bytes       atomic.Int64
 }
 
-// Admit tells whether a queue takes a message of that size, and counts it if so. It is exact for messages sent to the
-// queue itself; for those of bound topics it is corrected once a second.
+// Admit tells whether a queue takes a message of that size, and counts it if so. Messages sent to the queue itself are counted at once, those
+// of bound topics once a second, when all that is committed is counted anew. What is on its way to the disk at that moment is forgotten: by that
+// much, some milliseconds of publishes, a queue may come to hold more than its limit.
 func (f *Feed) Admit(size int) bool {
 	a := f.admission.Load()
 	if a == nil {
