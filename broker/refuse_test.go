@@ -62,6 +62,40 @@ func TestRefusedComesAgainThenDies(t *testing.T) {
 	}
 }
 
+// The PUBACK of a delivery that was refused may come when the message is there again: it acknowledges nothing.
+func TestLateAckOfRefused(t *testing.T) {
+	t.Parallel()
+	for _, qos := range []byte{1, 2} {
+		b := testbroker.Run(t, testbroker.Options{Set: []string{quickQueue}})
+		c := testbroker.ConnectRaw(t, b.Addr, packet.V311, &packet.Connect{ClientID: "c", Clean: true})
+		publish2(c, packet.V311, 1, "$queue/q", "bad", false)
+		ack(c, packet.V311, packet.TypePubrel, 1)
+		c.ExpectAck(packet.TypePubcomp, 1)
+		c.Subscribe("$queue/q", qos)
+		var last *testbroker.Delivery
+		for range 3 { // as often as it may be refused
+			d := c.Delivery()
+			switch { // only now is the one before answered
+			case last == nil:
+			case qos == 1:
+				c.Ack(*last)
+			default:
+				ack(c, packet.V311, packet.TypePubrec, last.PacketID)
+				c.ExpectAck(packet.TypePubrel, last.PacketID)
+				ack(c, packet.V311, packet.TypePubcomp, last.PacketID)
+			}
+			c.Ping() // it has been read
+			c.Send(packet.AppendPublish(nil, packet.V311, &packet.Outgoing{Topic: "$queue/q/$nack", Payload: fmt.Appendf(nil, "#%d 0.01", d.PacketID)}))
+			last = &d
+		}
+		dead := testbroker.ConnectRaw(t, b.Addr, packet.V311, &packet.Connect{ClientID: "d", Clean: true})
+		dead.Subscribe("$queue/q-dead", 1)
+		if d := dead.Delivery(); d.Payload != "bad" {
+			t.Errorf("dead letter %q", d.Payload)
+		}
+	}
+}
+
 func TestOrderedQueueHoldsBackTheKey(t *testing.T) {
 	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{Set: []string{quickQueue}})

@@ -180,6 +180,9 @@ func (f *Feed) take(w *walker, recs []store.Record, next, epoch uint64, gap Gap)
 		return
 	}
 	for _, r := range recs {
+		if f.tooLate(r.Flags, r.Offset) {
+			continue
+		}
 		t, ok := w.targets[r.Topic]
 		if !ok { // forgotten again
 			t = f.target(r.Topic)

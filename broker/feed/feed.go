@@ -120,6 +120,7 @@ type Feed struct {
 	bytes   int // of the items not settled
 	members []*Member
 	joined  uint64          // members so far
+	manned  uint64          // since this offset there has been a member
 	keys    map[uint64]*key // of Shared feeds, those with unsettled items
 	era     uint32          // the highest that a filter or a past has
 	ghosts  []*ghost        // filters that were removed while past still speaks of what they chose

@@ -603,3 +603,26 @@ func TestDispatcherStartsLate(t *testing.T) {
 	s.want("1", "3")
 	k.want("1", "3")
 }
+
+// What is stored for nobody goes to those who are there when it comes, also if they are slow, and to nobody who comes later.
+func TestForLiveSubscribersOnly(t *testing.T) {
+	n := start(t, bounds{records: 2, bytes: 1 << 20, span: 1 << 10})
+	live := n.join(n.feed("live", Options{}, "t"))
+	q, err := n.queues.Create("q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.queues.Bind(q, "t", nil); err != nil {
+		t.Fatal(err)
+	}
+	gone := store.Message{Flags: record.FlagTransient}
+	n.putMsgs("p", "t", gone, "1", "2", "3", "4", "5")
+	n.put("p", "t", "kept")
+	late := n.feed("replay", Options{Start: 1})
+	late.Bind(Filter{Filter: "t", QoS: 2})
+	n.join(late).want("kept")
+	n.join(q).want("kept")
+	for _, want := range []string{"1", "2", "3", "4", "5", "kept"} { // of which its window holds two
+		live.want(want)
+	}
+}

@@ -35,6 +35,9 @@ func (f *Feed) Join(w Waker, qos byte) *Member {
 		m.gone = true
 		return m
 	}
+	if len(f.members) == 0 {
+		f.manned = h.log.Next()
+	}
 	f.members = append(f.members, m)
 	m.gap = f.gap
 	if !f.indexed {
@@ -319,6 +322,9 @@ func (f *Feed) push(g *store.Group, batch []ref, size int) {
 	own := f.copies(g, batch, size)
 	for _, r := range batch {
 		off := g.Base + uint64(r.i)
+		if f.tooLate(g.Entries[r.i].Flags, off) {
+			continue
+		}
 		if f.full() {
 			f.live = false
 			f.pos = off
@@ -336,6 +342,12 @@ func (f *Feed) push(g *store.Group, batch []ref, size int) {
 	}
 	f.resume() // an early exit above with a window that emptied since would otherwise never be noticed
 	f.wake()
+}
+
+// tooLate tells whether a record is for live subscribers only, and was published when the feed had no member: that it is still in memory is
+// chance. f.mu is held.
+func (f *Feed) tooLate(flags record.Flags, off uint64) bool {
+	return flags.Has(record.FlagTransient) && off < f.manned
 }
 
 // copies returns memory for the records of a batch that is to be copied, nil if it is not: a record keeps its whole

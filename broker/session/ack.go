@@ -140,10 +140,13 @@ func (s *Session) finish(fl *flight, a answer, done *settling, muts *[]store.Mut
 		s.flights.take(fl.id)
 		return
 	}
-	if m, ok := fl.m.source.(*feed.Member); ok && fl.m.queue && a.code >= packet.CodeUnspecified {
+	m, ok := fl.m.source.(*feed.Member)
+	switch {
+	case fl.nacked:
+	case ok && fl.m.queue && a.code >= packet.CodeUnspecified:
 		done.done() // in the order in which the client answered
 		m.Refuse(fl.seq, a.reason, feed.DefaultDelay)
-	} else {
+	default:
 		done.add(fl.m, fl.seq)
 	}
 	if s.durable && fl.stage != sentQoS1 {

@@ -34,6 +34,7 @@ func (s stage) takes(t packet.Type) bool {
 type flight struct {
 	id     uint16 // packet id; 0 marks a free slot
 	stage  stage
+	nacked bool        // refused by a publish to $nack: the answer that is yet to come only frees the packet id
 	m      *membership // nil: the feed has not come by the record since the reconnect
 	seq    uint64      // names the item to its feed
 	offset uint64

@@ -66,15 +66,19 @@ func (s *Session) nack(queue string, p *packet.Publish) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.flights.slots {
-		fl := s.flights.slots[i]
+		fl := &s.flights.slots[i]
 		if fl.id == 0 || fl.m == nil || !fl.m.queue || fl.m.f.ID() != feed.QueueID(queue) || fl.stage == released {
 			continue
 		}
 		if r.id != 0 && fl.id != r.id || r.id == 0 && fl.offset != r.offset {
 			continue
 		}
-		// The packet id stays in use until the client has acknowledged the delivery as well, or is gone: MQTT demands it.
-		fl.m.source.(*feed.Member).Refuse(fl.seq, r.reason, r.delay)
+		// The packet id stays in use until the client has acknowledged the delivery as well, or is gone: MQTT demands it. By then the message
+		// may be with it once more, under another id, and is not to be taken for acknowledged.
+		if !fl.nacked {
+			fl.nacked = true
+			fl.m.source.(*feed.Member).Refuse(fl.seq, r.reason, r.delay)
+		}
 		return nil
 	}
 	return &packet.Error{Code: packet.CodeImplementation, Msg: fmt.Sprintf("queue %q: no such delivery is waiting for an acknowledgement", queue)}
