@@ -72,8 +72,8 @@ func (f *adminFlags) open() (*api, error) {
 		a.base = strings.TrimSuffix(f.url, "/")
 	case socket != "" && exists(socket):
 		return a.through(socket), nil
-	case f.data != "" && socket != "": // rather than ask whatever broker has the usual address
-		return nil, usageError("--data: there is no socket %s: is the broker of that directory running? --admin says where else it is", socket)
+	case f.data != "" && socket != "": // rather than whatever broker has the usual address: this one does not run
+		return a.through(socket), nil
 	case c.Admin.Listen != config.Off:
 		a.base = "http://" + c.Admin.Listen
 		a.where = a.base

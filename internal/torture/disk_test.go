@@ -59,10 +59,11 @@ func TestDiskErrors(t *testing.T) {
 		})
 		over := make(chan struct{})
 		if rng.IntN(2) == 0 { // and soon after it the power goes: a broker that goes on must not have believed in what was lost
+			soon := x.rng.IntN(8)
 			go func() {
 				select {
 				case <-hit:
-					x.disk.CutAfter(x.rng.IntN(8))
+					x.disk.CutAfter(soon)
 				case <-over:
 				}
 			}()
