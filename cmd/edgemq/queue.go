@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -136,14 +137,14 @@ func showSettings(w io.Writer, q *admin.Queue) {
 	}{
 		{"max_in_flight", s.MaxInFlight},
 		{"max_deliveries", s.MaxDeliveries},
-		{"retry_delay", strings.Join(s.RetryDelay, ",")},
+		{"retry_delay", spans(s.RetryDelay...)},
 		{"dead_letter", s.DeadLetter},
 		{"ordered", s.Ordered},
 		{"exclusive", s.Exclusive},
-		{"ack_timeout", s.AckTimeout},
+		{"ack_timeout", spans(s.AckTimeout)},
 		{"max_messages", s.MaxMessages},
 		{"max_bytes", s.MaxBytes},
-		{"max_age", s.MaxAge},
+		{"max_age", spans(s.MaxAge)},
 		{"overflow", s.Overflow},
 	} {
 		if slices.Contains(q.Set, line.name) {
@@ -152,6 +153,18 @@ func showSettings(w io.Writer, q *admin.Queue) {
 			row(w, line.name, line.value)
 		}
 	}
+}
+
+// spans writes durations as settings have them: 7d, not 168h0m0s.
+func spans(texts ...string) string {
+	out := make([]string, len(texts))
+	for i, s := range texts {
+		out[i] = s
+		if d, err := time.ParseDuration(s); err == nil {
+			out[i] = config.FormatDuration(d)
+		}
+	}
+	return strings.Join(out, ",")
 }
 
 func showQueue(w io.Writer, q *admin.Queue) {

@@ -330,8 +330,8 @@ func FuzzDuration(f *testing.F) {
 		if err != nil || d < 0 {
 			return
 		}
-		if again, err := ParseDuration(formatDuration(d)); err != nil || again != d {
-			t.Errorf("%q is %d, written %q, read %d, %v", s, d, formatDuration(d), again, err)
+		if again, err := ParseDuration(FormatDuration(d)); err != nil || again != d {
+			t.Errorf("%q is %d, written %q, read %d, %v", s, d, FormatDuration(d), again, err)
 		}
 	})
 }

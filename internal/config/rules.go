@@ -56,9 +56,9 @@ func (s size) set(dst, raw any) []Problem {
 type span struct{ min, max time.Duration }
 
 func (s span) wants() string {
-	return "a duration from " + formatDuration(s.min) + " to " + formatDuration(s.max)
+	return "a duration from " + FormatDuration(s.min) + " to " + FormatDuration(s.max)
 }
-func (s span) text(dst any) string { return formatDuration(*dst.(*time.Duration)) }
+func (s span) text(dst any) string { return FormatDuration(*dst.(*time.Duration)) }
 
 func (s span) set(dst, raw any) []Problem {
 	v, err := ParseDuration(scalar(raw))
@@ -302,8 +302,8 @@ func ParseDuration(s string) (time.Duration, error) {
 	return total + d, nil
 }
 
-// formatDuration writes d so that ParseDuration reads it: 0, 100ms, 1h30m, 7d.
-func formatDuration(d time.Duration) string {
+// FormatDuration writes d so that ParseDuration reads it: 0, 100ms, 1h30m, 7d.
+func FormatDuration(d time.Duration) string {
 	if d == 0 {
 		return "0"
 	}
