@@ -22,6 +22,8 @@ type Client struct {
 	closed   bool
 	requests requests
 	http     http.Client // of the admin API
+
+	unclaimed unclaimed
 }
 
 type closer interface{ Close() error }
@@ -40,9 +42,11 @@ func dialSettings(ctx context.Context, o *settings) (*Client, error) {
 	c := &Client{o: o, subs: map[string]*Subscription{}, children: map[closer]struct{}{}, ids: map[string]bool{}}
 	c.http.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment}
 	c.session = &session{o: o, id: o.clientID, receive: c.receive, ready: c.ready, receipts: true}
+	c.unclaimed.over = !o.durable
 	if err := startSession(ctx, c.session); err != nil {
 		return nil, err
 	}
+	c.waitForClaims()
 	return c, nil
 }
 
@@ -64,6 +68,7 @@ func (c *Client) Pending() int { return c.session.out.len() }
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
+	c.unclaimed.stop()
 	var all []closer
 	for ch := range c.children {
 		all = append(all, ch)
@@ -161,11 +166,14 @@ func (c *Client) receive(l *link, d delivery) {
 			to = append(to, s)
 		}
 	}
-	c.mu.Unlock()
 	r := &receipt{session: c.session, link: l, id: d.id}
 	r.holders.Store(int32(max(len(to), 1)))
-	if len(to) == 0 { // of a subscription given up, or an older life of the session
-		r.settle()
+	kept := len(to) == 0 && c.unclaimed.keep(l, d, r)
+	c.mu.Unlock()
+	if len(to) == 0 {
+		if !kept { // of a subscription given up, or an older life of the session
+			r.settle()
+		}
 		return
 	}
 	slices.SortFunc(to, func(a, b *Subscription) int { return strings.Compare(a.filter, b.filter) })

@@ -112,7 +112,8 @@ func WithBackoff(shortest, longest time.Duration) Option {
 func WithPatience() Option { return func(s *settings) { s.keepTrying = true } }
 
 // WithSession makes the client's session outlive its connections: the broker keeps its subscriptions and what
-// they have for it while it is away, for as long as the broker is configured to. It needs WithClientID.
+// they have for it while it is away, for as long as the broker is configured to. It needs WithClientID. The next program of that
+// id subscribes again within ten seconds of Dial: what nobody has subscribed to by then is acknowledged, and logged.
 func WithSession() Option { return func(s *settings) { s.durable = true } }
 
 // WithWindow bounds what is sent and not acknowledged: messages (at most 32000; default 16384) and their bytes

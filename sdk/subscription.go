@@ -52,6 +52,7 @@ func (c *Client) Subscribe(ctx context.Context, filter string) (*Subscription, e
 		c.mu.Unlock()
 		return nil, fmt.Errorf("%w: subscription to %q", ErrInUse, filter)
 	}
+	c.unclaimed.claim(s)
 	c.subs[filter] = s // before the SUBSCRIBE: its messages may come before its answer
 	c.mu.Unlock()
 	for {
