@@ -199,18 +199,16 @@ func edit(path, name, line string) (found bool, err error) {
 	if err := CheckUser(name); err != nil {
 		return false, err
 	}
-	mode := os.FileMode(0o600)
+	var was os.FileInfo // nil: it is new
 	b, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist) && line != "":
 	case err != nil:
 		return false, err
 	default:
-		info, err := os.Stat(path)
-		if err != nil {
+		if was, err = os.Stat(path); err != nil {
 			return false, err
 		}
-		mode = info.Mode().Perm()
 	}
 	if _, err := ParseUsers(path, b); err != nil { // to be mended first: it might say the user twice
 		return false, err
@@ -233,11 +231,11 @@ func edit(path, name, line string) (found bool, err error) {
 	} else if !found {
 		return false, nil
 	}
-	return found, replace(path, []byte(strings.Join(lines, "\n")+"\n"), mode)
+	return found, replace(path, []byte(strings.Join(lines, "\n")+"\n"), was)
 }
 
 // replace writes a file as a whole: whoever reads it finds the old one or the new one, after a crash too.
-func replace(path string, b []byte, mode os.FileMode) (err error) {
+func replace(path string, b []byte, was os.FileInfo) (err error) {
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		path = to // the link stays a link
 	}
@@ -253,7 +251,10 @@ func replace(path string, b []byte, mode os.FileMode) (err error) {
 		}
 	}()
 	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if was != nil { // a new one has 0600 already
+		err = errors.Join(err, f.Chmod(was.Mode().Perm()), keepOwner(f, was))
+	}
+	err = errors.Join(err, f.Sync(), f.Close())
 	if err != nil {
 		return err
 	}
