@@ -70,11 +70,15 @@ type walker struct {
 func (f *Feed) catchUp() {
 	w := &walker{f: f, r: f.hub.log.NewReader(), gap: math.MaxUint64}
 	for {
+		began := time.Now()
 		more, err := w.step(w.near())
-		if err != nil {
+		switch {
+		case err != nil:
 			w.rest(err)
-		} else if !more {
+		case !more:
 			return
+		default:
+			w.yield(began)
 		}
 	}
 }

@@ -36,6 +36,7 @@ type Hub struct {
 	feedsMu sync.Mutex
 	feeds   map[string]*Feed
 	guards  guards
+	traffic traffic
 
 	relay func(rec *store.Record, msg *store.Message)
 	// groups is there before anything is appended that a feed could want: one that the dispatcher never saw would be missed by every
@@ -209,6 +210,7 @@ func (h *Hub) dispatch(g *store.Group) {
 		h.mean.Store(h.bytes / h.count)
 	}
 	h.pos.Store(max(h.pos.Load(), g.Base+uint64(len(g.Entries))))
+	h.traffic.note(time.Now(), len(g.Entries))
 	if len(h.waiters) > 0 {
 		h.wakeWaiters()
 	}
