@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/edgemq/edgemq/broker/session"
+	"github.com/edgemq/edgemq/broker/socket"
 )
 
 const (
@@ -79,14 +80,8 @@ type input struct {
 
 func (in *input) init(raw net.Conn, l *session.Link, connectBy time.Time) {
 	in.raw, in.link = raw, l
-	if s, ok := raw.(interface{ Raw() net.Conn }); ok {
-		raw = s.Raw()
-	}
-	if sc, ok := raw.(syscall.Conn); ok && pollable(raw) {
-		if sys, err := sc.SyscallConn(); err == nil {
-			in.sys = sys
-			in.try = in.tryRead
-		}
+	if in.sys = socket.Direct(raw); in.sys != nil {
+		in.try = in.tryRead
 	}
 	in.deadline = connectBy
 	_ = raw.SetReadDeadline(connectBy) // an error shows in the read that follows
@@ -273,7 +268,7 @@ func (in *input) read() error {
 // tryRead reads what is there, into a buffer borrowed only now; false means that there is nothing yet.
 func (in *input) tryRead(fd uintptr) bool {
 	in.borrow()
-	n, again, err := readSocket(fd, in.buf[in.w:])
+	n, again, err := socket.Read(fd, in.buf[in.w:])
 	switch {
 	case again:
 		in.shrink()

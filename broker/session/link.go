@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/broker/socket"
 )
 
 const (
@@ -72,7 +73,7 @@ type Link struct {
 
 // NewLink returns the link of a connection that has just been accepted.
 func (m *Manager) NewLink(raw net.Conn) *Link {
-	l := &Link{m: m, raw: raw, sys: direct(raw), Version: packet.V311, Remote: raw.RemoteAddr().String(), since: time.Now()}
+	l := &Link{m: m, raw: raw, sys: socket.Direct(raw), Version: packet.V311, Remote: raw.RemoteAddr().String(), since: time.Now()}
 	m.links.add(l)
 	return l
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+
+	"github.com/edgemq/edgemq/broker/socket"
 )
 
 // States of a link's writer.
@@ -129,7 +131,7 @@ func (d *desk) send(sys syscall.RawConn, b []byte) (n int, err error) {
 
 func (d *desk) trySend(fd uintptr) bool {
 	for d.n < len(d.out) {
-		n, again, err := writeSocket(fd, d.out[d.n:])
+		n, again, err := socket.Write(fd, d.out[d.n:])
 		if d.n += n; again || err != nil {
 			d.err = err
 			break

@@ -73,7 +73,7 @@ var layers = [][]string{
 	{"broker/session"},
 	{"broker/feed"},
 	{"broker/auth"},
-	{"broker/topic", "broker/packet"},
+	{"broker/topic", "broker/packet", "broker/socket"},
 	{"store"},
 	{"store/journal", "store/segment", "store/ledger", "store/state"},
 	{"store/record"},

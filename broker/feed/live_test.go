@@ -1,0 +1,59 @@
+package feed
+
+import (
+	"testing"
+
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
+)
+
+// A dispatcher that starts late, on a busy machine, misses nothing of what has left the memory meanwhile: neither a feed that is live does,
+// nor one that is bound to more afterwards.
+func TestDispatcherStartsLate(t *testing.T) {
+	n := open(t, nil, t.TempDir(), defaultBounds, func(o *store.Options) { o.TailBytes, o.CheckpointBytes = 1, 1 })
+	n.runStore()
+	s := n.join(n.feed("s", Options{}, "t/#"))
+	q, err := n.queues.Create("q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := n.join(q)
+	await(t, "the queue to be live", func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.live
+	})
+	n.put("p", "t/x", "1")
+	n.put("p", "u", "2")
+	await(t, "the groups to be out of memory", func() bool { return n.store.Stats().UnflushedBytes == 0 })
+	if err := n.queues.Bind(q, "t/#", nil); err != nil {
+		t.Fatal(err)
+	}
+	n.runHub()
+	n.put("p", "t/x", "3")
+	s.want("1", "3")
+	k.want("1", "3")
+}
+
+// What is stored for nobody goes to those who are there when it comes, also if they are slow, and to nobody who comes later.
+func TestForLiveSubscribersOnly(t *testing.T) {
+	n := start(t, bounds{records: 2, bytes: 1 << 20, span: 1 << 10})
+	live := n.join(n.feed("live", Options{}, "t"))
+	q, err := n.queues.Create("q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.queues.Bind(q, "t", nil); err != nil {
+		t.Fatal(err)
+	}
+	gone := store.Message{Flags: record.FlagTransient}
+	n.putMsgs("p", "t", gone, "1", "2", "3", "4", "5")
+	n.put("p", "t", "kept")
+	late := n.feed("replay", Options{Start: 1})
+	late.Bind(Filter{Filter: "t", QoS: 2})
+	n.join(late).want("kept")
+	n.join(q).want("kept")
+	for _, want := range []string{"1", "2", "3", "4", "5", "kept"} { // of which its window holds two
+		live.want(want)
+	}
+}
