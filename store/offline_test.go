@@ -66,7 +66,7 @@ func TestVerify(t *testing.T) {
 			if err := os.Truncate(path, 7000); err != nil {
 				t.Fatal(err)
 			}
-		}, 7000},
+		}, segment.HeaderSize + 6*recordSize},
 		{"segment missing", "segments/00000001/*.seg", remove, 0},
 		{"ledger entry", "ledger/*.ldg", flip(segment.HeaderSize + 12*ledger.EntrySize + 7), segment.HeaderSize + 12*ledger.EntrySize},
 		{"ledger header", "ledger/*.ldg", flip(3), 0},
@@ -101,6 +101,57 @@ func TestVerify(t *testing.T) {
 				t.Errorf("damage is %+v, want %s at %d", d, path, row.pos)
 			}
 		})
+	}
+}
+
+// All of several places in one file are named, up to MaxPlaces; of more there is the number.
+func TestVerifyNamesAll(t *testing.T) {
+	const recordSize = record.HeaderSize + 1000
+	o := small(t.TempDir())
+	r := start(t, o)
+	for i := range 150 {
+		r.put(numbered(r.topic("x"), r.client("alice"), i, 1000))
+	}
+	r.checkpointAll()
+	r.kill()
+	hurt := func(pattern string, positions ...int64) {
+		t.Helper()
+		names, err := filepath.Glob(filepath.Join(o.Dir, pattern))
+		if err != nil || len(names) == 0 {
+			t.Fatal(names, err)
+		}
+		b, err := os.ReadFile(names[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pos := range positions {
+			b[pos] ^= 4
+		}
+		if err := os.WriteFile(names[0], b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entry := func(i int64) int64 { return record.FileHeaderSize + i*ledger.EntrySize + 9 }
+	hurt("ledger/*.ldg", entry(3), entry(4), entry(5), entry(9))
+	hurt("segments/00000001/*.seg", segment.HeaderSize+2*recordSize+100, segment.HeaderSize+7*recordSize+4, segment.HeaderSize+20*recordSize)
+	report, err := Verify(o)
+	var got []string
+	for _, d := range report.Damage {
+		got = append(got, fmt.Sprintf("%s:%d+%d", filepath.Ext(d.Path), d.Pos, d.Length))
+	}
+	want := fmt.Sprintf(".ldg:%d+120 .ldg:%d+40 .seg:%d+1044 .seg:%d+1044 .seg:%d+1044", entry(3)-9, entry(9)-9,
+		segment.HeaderSize+2*recordSize, segment.HeaderSize+7*recordSize, segment.HeaderSize+20*recordSize)
+	if !errors.Is(err, ErrDamaged) || strings.Join(got, " ") != want || report.Places() != 5 || report.Records != 147 {
+		t.Errorf("%v, %d records\ngot  %v\nwant %s", err, report.Records, got, want)
+	}
+
+	var many Report
+	for i := range MaxPlaces + 23 {
+		many.damaged("x", int64(i), 1, ErrDamaged)
+	}
+	many.damaged("y", 0, 1, ErrDamaged)
+	if len(many.Damage) != MaxPlaces+1 || many.Places() != MaxPlaces+24 || many.More["x"] != 23 {
+		t.Errorf("%d named of %d, more %v", len(many.Damage), many.Places(), many.More)
 	}
 }
 

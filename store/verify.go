@@ -28,10 +28,31 @@ type Report struct {
 	Records uint64
 	Groups  uint64 // in the journal, not yet checkpointed
 	Damage  []Damage
+	More    map[string]int // places in a file beyond the first MaxPlaces, which Damage does not name
+	places  map[string]int
 }
 
+// MaxPlaces is how many places of one file a Report names.
+const MaxPlaces = 100
+
 func (r *Report) damaged(path string, pos, length int64, err error) {
+	if r.places == nil {
+		r.places, r.More = map[string]int{}, map[string]int{}
+	}
+	if r.places[path]++; r.places[path] > MaxPlaces {
+		r.More[path]++
+		return
+	}
 	r.Damage = append(r.Damage, Damage{path, pos, length, err})
+}
+
+// Places is how many places are damaged, named or not.
+func (r *Report) Places() int {
+	n := len(r.Damage)
+	for _, more := range r.More {
+		n += more
+	}
+	return n
 }
 
 // blame adds err with the place it names, or the file if it names none.
@@ -70,8 +91,8 @@ func Verify(o Options) (_ Report, err error) {
 }
 
 func (r *Report) verdict() error {
-	if len(r.Damage) > 0 {
-		return fmt.Errorf("%w: places: %d", ErrDamaged, len(r.Damage))
+	if n := r.Places(); n > 0 {
+		return fmt.Errorf("%w: places: %d", ErrDamaged, n)
 	}
 	return nil
 }
@@ -106,10 +127,25 @@ func (r *Report) ledger(s *Store, cp state.Checkpoint) (map[uint32]*use, error) 
 			r.blame(name, ledgerHeader(s.fs, name))
 		}
 	}
+	position := func(offset uint64) int64 {
+		return record.FileHeaderSize + int64(offset%ledger.FileEntries)*ledger.EntrySize
+	}
+	run := uint64(0) // damaged entries up to here, which are one place
+	flush := func(next uint64) {
+		switch {
+		case run == 1:
+			r.damaged(path(next-1), position(next-1), ledger.EntrySize, fmt.Errorf("entry of offset %d is damaged", next-1))
+		case run > 1:
+			r.damaged(path(next-run), position(next-run), int64(run)*ledger.EntrySize, fmt.Errorf("entries of offsets %d to %d are damaged", next-run, next-1))
+		}
+		run = 0
+	}
 	err := s.eachEntry(cp, func(offset uint64, e *ledger.Entry) {
-		pos := record.FileHeaderSize + int64(offset%ledger.FileEntries)*ledger.EntrySize
+		if !e.Bad || offset%ledger.FileEntries == 0 {
+			flush(offset)
+		}
 		if e.Bad {
-			r.damaged(path(offset), pos, ledger.EntrySize, fmt.Errorf("entry of offset %d is damaged", offset))
+			run++
 			return
 		}
 		if e.Segment == 0 {
@@ -123,9 +159,10 @@ func (r *Report) ledger(s *Store, cp state.Checkpoint) (map[uint32]*use, error) 
 		u.records++
 		u.bytes += int64(e.Length)
 		if g := s.table.get(e.Segment); g != nil && int64(e.Pos)+int64(e.Length) > g.meta.Bytes {
-			r.damaged(path(offset), pos, ledger.EntrySize, fmt.Errorf("entry of offset %d points behind the end of segment %d", offset, e.Segment))
+			r.damaged(path(offset), position(offset), ledger.EntrySize, fmt.Errorf("entry of offset %d points behind the end of segment %d", offset, e.Segment))
 		}
 	})
+	flush(cp.Next)
 	return uses, err
 }
 
@@ -148,22 +185,9 @@ func (r *Report) segments(s *Store, uses map[uint32]*use) {
 		path := segment.Path(s.segments, g.client, g.id)
 		r.Files++
 		r.Bytes += g.meta.Bytes
-		var records uint64
-		last := uint64(0)
-		err := segment.Scan(s.fs, path, g.meta.Bytes, func(pos int64, rec record.Record) error {
-			switch {
-			case rec.Offset <= last:
-				return &record.CorruptError{Path: path, Pos: pos, Err: fmt.Errorf("record %d follows record %d", rec.Offset, last)}
-			case g.client != segment.Shared && rec.Client != g.client:
-				return &record.CorruptError{Path: path, Pos: pos, Err: fmt.Errorf("record %d is of client %d", rec.Offset, rec.Client)}
-			}
-			last = rec.Offset
-			records++
-			return nil
-		})
+		records, sound := r.segment(s, g, path)
 		r.Records += records
-		if err != nil {
-			r.blame(path, err)
+		if !sound {
 			continue
 		}
 		u := uses[g.id]
@@ -177,6 +201,28 @@ func (r *Report) segments(s *Store, uses map[uint32]*use) {
 			r.damaged(path, 0, 0, fmt.Errorf("%d records, the ledger knows of %d", records, u.records))
 		}
 	}
+}
+
+// segment reads every record of one segment.
+func (r *Report) segment(s *Store, g *seg, path string) (records uint64, sound bool) {
+	last := uint64(0)
+	before := r.Places()
+	err := segment.Survey(s.fs, path, g.meta.Bytes, func(offset uint64, client uint32) bool {
+		return offset > last && offset <= g.meta.Last && (client == g.client || g.client == segment.Shared)
+	}, func(pos int64, rec record.Record) {
+		switch {
+		case rec.Offset <= last:
+			r.damaged(path, pos, 0, fmt.Errorf("record %d follows record %d", rec.Offset, last))
+		case g.client != segment.Shared && rec.Client != g.client:
+			r.damaged(path, pos, 0, fmt.Errorf("record %d is of client %d", rec.Offset, rec.Client))
+		}
+		last = max(last, rec.Offset)
+		records++
+	}, func(pos, length int64, err error) {
+		r.damaged(path, pos, length, err)
+	})
+	r.blame(path, err)
+	return records, r.Places() == before
 }
 
 // hasLedgerDamage says whether entries are missing, so that the ledger's counts say nothing.

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,7 +65,10 @@ func storeVerifyCommand() *cobra.Command {
 				}
 				fmt.Fprintf(out, ": %v\n", d.Err)
 			}
-			fmt.Fprintf(out, "files=%d bytes=%d records=%d journal_groups=%d damaged=%d\n", r.Files, r.Bytes, r.Records, r.Groups, len(r.Damage))
+			for _, path := range slices.Sorted(maps.Keys(r.More)) {
+				fmt.Fprintf(out, "damaged: %s: %d more places\n", path, r.More[path])
+			}
+			fmt.Fprintf(out, "files=%d bytes=%d records=%d journal_groups=%d damaged=%d\n", r.Files, r.Bytes, r.Records, r.Groups, r.Places())
 			return err
 		},
 	}

@@ -135,6 +135,16 @@ func Length(b []byte) (int, error) {
 	return int(size), nil
 }
 
+// Peek reads what a record says of itself at b, which has at least HeaderSize bytes, without its checksum. ok is false if no record has such fields.
+func Peek(b []byte) (size int, offset uint64, client uint32, ok bool) {
+	size, err := Length(b)
+	flags := Flags(binary.LittleEndian.Uint16(b[38:]))
+	if err != nil || flags&flagReserved != 0 || flags.QoS() == 3 || uint64(binary.LittleEndian.Uint32(b[40:])) > uint64(size-HeaderSize) {
+		return 0, 0, 0, false
+	}
+	return size, binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint32(b[28:]), true
+}
+
 // decode reads the fields of b, one whole record whose checksum was right.
 func decode(b []byte) (Record, error) {
 	props := binary.LittleEndian.Uint32(b[40:])

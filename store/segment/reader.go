@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/edgemq/edgemq/store/record"
 	"github.com/edgemq/edgemq/store/vfs"
 )
 
@@ -43,58 +42,3 @@ func (r *Reader) Path() string { return r.path }
 
 // Close releases the file.
 func (r *Reader) Close() error { return r.file.Close() }
-
-// scanBytes is what Scan reads at a time, unless a record is larger.
-const scanBytes = 256 << 10
-
-// Scan calls fn with every record up to length (-1: the file's end) in order. r aliases a buffer that
-// is reused. Where it finds something else than a record it returns a *CorruptError.
-func Scan(fsys vfs.FS, path string, length int64, fn func(pos int64, r record.Record) error) error {
-	r, err := OpenRead(fsys, path)
-	if err != nil {
-		return err
-	}
-	defer r.Close() //nolint:errcheck // it was only read
-	size, err := r.Size()
-	if err != nil {
-		return fmt.Errorf("size of segment: %w", err)
-	}
-	if length < 0 {
-		length = size
-	}
-	if length < HeaderSize || length > size {
-		return &CorruptError{Path: path, Pos: size, Err: fmt.Errorf("file ends before byte %d, its valid length", length)}
-	}
-	var mem, buf []byte // buf is what of mem is not parsed yet
-	for pos := int64(HeaderSize); pos < length; {
-		rec, n, err := record.Parse(buf)
-		if errors.Is(err, record.ErrShort) {
-			// The next bytes are needed, or the record is cut short by length.
-			want := int64(scanBytes)
-			if n, err := record.Length(buf); err == nil {
-				want = max(want, int64(n))
-			}
-			want = min(want, length-pos)
-			if int64(len(buf)) == want {
-				return &CorruptError{Path: path, Pos: pos, Err: record.ErrShort}
-			}
-			if int64(len(mem)) < want {
-				mem = make([]byte, want)
-			}
-			buf = mem[:want]
-			if n, err := r.ReadAt(buf, pos); n < len(buf) {
-				return fmt.Errorf("read segment %s: %w", path, err)
-			}
-			continue
-		}
-		if err != nil {
-			return &CorruptError{Path: path, Pos: pos, Err: err}
-		}
-		if err := fn(pos, rec); err != nil {
-			return err
-		}
-		pos += int64(n)
-		buf = buf[n:]
-	}
-	return nil
-}

@@ -346,6 +346,143 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
+// survey lists what Survey finds, as pos+length, bad stretches with an exclamation mark.
+func survey(fsys vfs.FS, length int64) (out []string, err error) {
+	last := uint64(0)
+	err = Survey(fsys, path, length, func(offset uint64, client uint32) bool {
+		return offset > last && client == header.Client
+	}, func(pos int64, r record.Record) {
+		last = r.Offset
+		out = append(out, fmt.Sprintf("%d+%d", pos, record.Size(len(r.Props), len(r.Payload))))
+	}, func(pos, length int64, _ error) {
+		out = append(out, fmt.Sprintf("!%d+%d", pos, length))
+	})
+	return out, err
+}
+
+// Every damaged place is named, and every record between them read.
+func TestSurvey(t *testing.T) {
+	disk := vfstest.NewDisk(vfstest.Never)
+	at, length := write(t, disk) // records of 44, 45, 46, 47 and 48 bytes from 64 on
+	sound, err := disk.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		hurt func(b []byte) []byte
+		want string
+	}{
+		{"nothing", func(b []byte) []byte { return b }, "64+44 108+45 153+46 199+47 246+48"},
+		{"two payloads", func(b []byte) []byte { b[at[2]-1] ^= 1; b[at[4]+45] ^= 1; return b }, "64+44 !108+45 153+46 199+47 !246+48"},
+		{"lengths", func(b []byte) []byte { b[at[1]+4] ^= 1; b[at[3]+6] ^= 1; return b }, "64+44 !108+45 153+46 !199+47 246+48"},
+		{"neighbours are one place", func(b []byte) []byte { b[at[1]+40] ^= 1; b[at[2]+4] ^= 1; return b }, "64+44 !108+91 199+47 246+48"},
+		{"zeros", func(b []byte) []byte { clear(b[at[1]+3 : at[4]-2]); return b }, "64+44 !108+138 246+48"},
+		{"the first, and the end cut off", func(b []byte) []byte { b[at[0]+8] ^= 1; return b[:len(b)-5] }, "!64+44 108+45 153+46 199+47 !246+48"},
+		{"cut where a record ends", func(b []byte) []byte { return b[:at[4]] }, "64+44 108+45 153+46 199+47 !246+48"},
+		{"a record of somebody else in a damaged one", func(b []byte) []byte {
+			b[at[1]+4] ^= 1
+			record.Append(b[at[2]:at[2]], &record.Record{Offset: 7, Client: 1, Payload: []byte("mm")})
+			return b
+		}, "64+44 !108+91 199+47 246+48"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			disk.WriteFile(path, tt.hurt(bytes.Clone(sound)))
+			got, err := survey(disk, length)
+			if strings.Join(got, " ") != tt.want || err != nil {
+				t.Errorf("%v, %v, want %s", got, err, tt.want)
+			}
+		})
+	}
+}
+
+// A sector that cannot be read costs the records in it.
+func TestSurveyBadSector(t *testing.T) {
+	disk := vfstest.NewDisk(vfstest.Never)
+	w, err := Create(disk, "segments", header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(2000) {
+		if _, err := w.Append(record.Append(nil, &record.Record{Offset: 100 + i, Client: header.Client, Payload: make([]byte, 500)})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := survey(badSector{disk}, w.Size())
+	bad := slices.DeleteFunc(slices.Clone(got), func(s string) bool { return s[0] != '!' })
+	if err != nil || len(bad) != 1 || len(got) < 1990 {
+		t.Errorf("%d places, bad %v, %v", len(got), bad, err)
+	}
+}
+
+// badSector is a disk that cannot read bytes 40960 to 45055 of any file.
+type badSector struct{ vfs.FS }
+
+func (b badSector) OpenFile(name string, flag int, perm os.FileMode) (vfs.File, error) {
+	f, err := b.FS.OpenFile(name, flag, perm)
+	return badFile{f}, err
+}
+
+type badFile struct{ vfs.File }
+
+func (f badFile) ReadAt(p []byte, pos int64) (int, error) {
+	const from, to = 40960, 45056
+	if pos >= to || pos+int64(len(p)) <= from {
+		return f.File.ReadAt(p, pos)
+	}
+	n := max(0, from-pos)
+	if n > 0 {
+		if _, err := f.File.ReadAt(p[:n], pos); err != nil {
+			return 0, err
+		}
+	}
+	return int(n), syscall.EIO
+}
+
+// Whatever is in the file: records and bad stretches follow each other without a gap up to the length, and a record is one.
+func FuzzSurvey(f *testing.F) {
+	disk := vfstest.NewDisk(vfstest.Never)
+	_, length := write(f, disk)
+	sound, err := disk.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(sound, length)
+	f.Add(append(bytes.Clone(sound[:150]), sound[180:]...), length)
+	f.Add(sound[:len(sound)-3], int64(200))
+	f.Fuzz(func(t *testing.T, b []byte, length int64) {
+		disk := vfstest.NewDisk(vfstest.Never)
+		disk.WriteFile(path, b)
+		got, err := survey(disk, length)
+		if err != nil {
+			return
+		}
+		end := int64(HeaderSize)
+		for _, s := range got {
+			var pos, n int64
+			if _, err := fmt.Sscanf(strings.TrimPrefix(s, "!"), "%d+%d", &pos, &n); err != nil || pos != end || n <= 0 {
+				t.Fatalf("%v: %s does not follow %d", got, s, end)
+			}
+			if s[0] != '!' {
+				if _, size, err := record.Parse(b[pos:]); err != nil || int64(size) != n {
+					t.Fatalf("%s is no record: %v", s, err)
+				}
+			}
+			end += n
+		}
+		if length < 0 {
+			length = int64(len(b))
+		}
+		if end != max(length, HeaderSize) {
+			t.Fatalf("%v ends at %d of %d", got, end, length)
+		}
+	})
+}
+
 func FuzzParseMeta(f *testing.F) {
 	for _, m := range metas {
 		f.Add(AppendMeta(nil, m), false)
