@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,7 +186,7 @@ func (l *listener) read(raw net.Conn, c *conn.Conn) (over bool) {
 // caught ends a panic, which ends one connection and not the process.
 func (l *listener) caught(raw net.Conn) {
 	if p := recover(); p != nil {
-		l.logger.Error("panic in a connection, which was closed", "listener", l.opt.Name, "remote", raw.RemoteAddr(), "panic", p, "stack", string(debug.Stack()))
+		l.m.Fault("panic in a connection, which was closed", p, "listener", l.opt.Name, "remote", raw.RemoteAddr())
 	}
 }
 

@@ -213,7 +213,17 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 		return a.err
 	}
 	b := a.open
-	idle := b.appends == 0
+	idle, whole, was := b.appends == 0, false, b.lengths()
+	defer func() {
+		if !whole { // a panic of the caller's, Options.Keys or Timed: nothing of it must get to the disk, and nobody wait for the lock
+			b.cut(was)
+			a.next.Store(b.base + uint64(len(b.entries)))
+		}
+		a.mu.Unlock()
+		if whole && idle && !mode.rides {
+			poke(a.wake) // who finds the group not empty need not: its first append did
+		}
+	}()
 	if b.size() >= min(maxRiding, s.maxGroup/8) {
 		mode.rides = false
 	}
@@ -243,11 +253,20 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 	if done != nil {
 		b.dones = append(b.dones, pending{done, base})
 	}
-	a.mu.Unlock()
-	if idle && !mode.rides {
-		poke(a.wake) // who finds the group not empty need not: its first append did
-	}
+	whole = true
 	return nil
+}
+
+// lengths are how long the parts of a batch are.
+type lengths struct{ buf, entries, muts, list, dones int }
+
+func (b *batch) lengths() lengths {
+	return lengths{len(b.buf), len(b.entries), len(b.muts), len(b.list), len(b.dones)}
+}
+
+// cut takes the batch back to what it was.
+func (b *batch) cut(to lengths) {
+	b.buf, b.entries, b.muts, b.list, b.dones = b.buf[:to.buf], b.entries[:to.entries], b.muts[:to.muts], b.list[:to.list], b.dones[:to.dones]
 }
 
 // tight says, while the disk is full, that an append of that size might not be written before there is room, whatever it

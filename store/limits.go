@@ -252,16 +252,19 @@ func (l *TopicLimit) Admit(size int) error {
 		if l.s.full.Load() != 0 {
 			return nil // Append will refuse it: nothing need go for its sake
 		}
-		l.mu.Lock()
-		room := l.shed()
-		l.mu.Unlock()
-		if room {
+		if l.makeRoom() {
 			return nil
 		}
 	}
 	l.Return(size)
 	l.s.count.topicRefused.Add(1)
 	return ErrTopicFull
+}
+
+func (l *TopicLimit) makeRoom() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.shed()
 }
 
 // Return takes back what Admit has counted.

@@ -119,6 +119,7 @@ func (s *Server) clientMetrics(e *exposition) {
 	e.counter("edgemq_denied_total", "Publishes, subscriptions and Wills that rules do not allow.", float64(st.Denied))
 	e.counter("edgemq_messages_refused_total", "Publishes that were refused.", float64(st.Refused))
 	e.counter("edgemq_messages_duplicate_total", "Publishes whose @MessageId was there already: acknowledged, not stored again.", float64(st.Duplicates))
+	e.counter("edgemq_panics_total", "Faults of the broker that cost one connection, or one feed a pause; the log has the stack.", float64(st.Panics))
 	e.gauge("edgemq_delayed_unreadable", "Delayed messages that cannot be read and were set aside.", float64(st.UnreadableDelayed))
 	e.counter("edgemq_messages_too_large_total", "Messages not sent since they exceed the client's maximum packet size.", float64(st.TooLarge))
 	e.counter("edgemq_messages_lost_total", "QoS 0 publishes that could not be stored.", float64(st.LostWithQoS0))

@@ -171,16 +171,20 @@ func (f *Feed) wantedFrom(off uint64, known map[uint32]bool) func(topic uint32) 
 		}
 		ok, seen := known[topic]
 		if !seen {
-			f.mu.Lock()
-			if t := f.target(topic); t != nil {
-				ok = t.at(off, false) != nil && (len(f.past) == 0 || f.isExtra(off) || !t.done(f.past, off))
-			}
-			f.mu.Unlock()
+			ok = f.wants(topic, off)
 			known[topic] = ok
 		}
 		last, was = topic, ok
 		return ok
 	}
+}
+
+// wants tells whether the feed wants a topic's record at off, and has not done with it.
+func (f *Feed) wants(topic uint32, off uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.target(topic)
+	return t.at(off, false) != nil && (len(f.past) == 0 || f.isExtra(off) || !t.done(f.past, off))
 }
 
 // oldest returns the time of the first record from pos on that is wanted. c.mu is held.
@@ -198,9 +202,7 @@ func (f *Feed) oldest(c *counted, pos uint64) time.Time {
 			}
 			t, ok := targets[id]
 			if !ok {
-				f.mu.Lock()
-				t = f.target(id)
-				f.mu.Unlock()
+				t = f.targetOf(id)
 				targets[id] = t
 			}
 			return t.at(off, false) != nil && (len(past) == 0 || !t.done(past, off))

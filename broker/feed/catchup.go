@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -53,6 +54,9 @@ func (f *Feed) abreast() bool {
 	return last < f.pos || f.pos >= f.hub.log.Committed()
 }
 
+// errPanic is the error of a step that panicked, which was logged.
+var errPanic = errors.New("panic")
+
 // walker reads the log for one feed.
 type walker struct {
 	f       *Feed
@@ -98,6 +102,13 @@ func (w *walker) near() bool {
 // which are in memory, so that nothing falls between what was read and what it pushes.
 func (w *walker) step(near bool) (more bool, err error) {
 	f, h := w.f, w.f.hub
+	defer func() {
+		if p := recover(); p != nil { // it costs this feed a pause, or its messages until somebody has looked, but nobody else
+			h.fault("panic in a walk through the log, trying again", p, "feed", f.id)
+			w.r, w.targets = h.log.NewReader(), nil // whatever state they were in
+			more, err = true, errPanic
+		}
+	}()
 	if !near {
 		return w.read()
 	}
@@ -129,27 +140,45 @@ func (w *walker) rest(err error) {
 	}
 }
 
-// read moves one stretch of the log into the window and reports whether to go on.
-func (w *walker) read() (more bool, err error) {
+// stretch is what a walk reads next.
+type stretch struct {
+	pos, epoch, since uint64
+	records, bytes    int // at most
+	past              []past
+	extra             []uint64
+}
+
+// next returns what to read next; false if the walk is over.
+func (w *walker) next() (v stretch, ok bool) {
 	f := w.f
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if !f.behind() || f.full() || f.hub.ctx.Err() != nil {
 		f.reading = false
 		f.relieve() // those with nothing to take would not ask
-		f.mu.Unlock()
-		return false, nil
+		return v, false
 	}
-	pos, epoch, done := f.pos, f.epoch, f.past
-	lim := store.Limits{MaxRecords: min(readRecords, f.room()), MaxBytes: max(1, min(readBytes, f.roomBytes())), MaxScan: readScan, Topics: w.wants}
 	if w.gen != f.gen || w.targets == nil {
 		w.gen, w.targets, w.topics = f.gen, map[uint32]*target{}, nil
 	}
-	extra := slices.Clone(f.extra)
+	return stretch{
+		pos: f.pos, epoch: f.epoch, since: f.since, past: f.past, extra: slices.Clone(f.extra),
+		records: min(readRecords, f.room()), bytes: max(1, min(readBytes, f.roomBytes())),
+	}, true
+}
+
+// read moves one stretch of the log into the window and reports whether to go on.
+func (w *walker) read() (more bool, err error) {
+	f := w.f
+	v, ok := w.next()
+	if !ok {
+		return false, nil
+	}
+	pos, lim := v.pos, store.Limits{MaxRecords: v.records, MaxBytes: v.bytes, MaxScan: readScan, Topics: w.wants}
 	var gap Gap
 	if f.queues != nil {
-		lim.Dropped, lim.DroppedFrom = &gap, f.since
+		lim.Dropped, lim.DroppedFrom = &gap, v.since
 	}
-	f.mu.Unlock()
 	if from, first := max(pos, lim.DroppedFrom), f.hub.log.First(); lim.Dropped != nil && from < first && f.hub.log.DroppedSince(from, w.wants) {
 		gap = Gap{From: from, To: first} // what the ledger knew of them is gone, too
 	}
@@ -159,16 +188,16 @@ func (w *walker) read() (more bool, err error) {
 		if !t.holds(off) {
 			return false
 		}
-		if _, ok := slices.BinarySearch(extra, off); ok {
+		if _, ok := slices.BinarySearch(v.extra, off); ok {
 			return true
 		}
-		return !t.done(done, off)
+		return !t.done(v.past, off)
 	})
 	if err != nil {
 		return true, fmt.Errorf("at offset %d: %w", pos, err)
 	}
 	w.pause = 0
-	f.take(w, recs, next, epoch, gap)
+	f.take(w, recs, next, v.epoch, gap)
 	clear(recs)
 	w.recs = recs
 	return true, nil
@@ -238,7 +267,10 @@ func (f *Feed) fallBehind() {
 	f.overrun = true
 	f.hub.logger.Warn("slow subscriber is too far behind", "feed", f.id)
 	if f.opt.Overrun != nil {
-		f.hub.walks.start(f.opt.Overrun) // it takes locks that come before ours
+		f.hub.walks.start(func() { // it takes locks that come before ours
+			defer f.hub.caught("panic while a slow subscriber was disconnected", "feed", f.id)
+			f.opt.Overrun()
+		})
 	}
 }
 
@@ -246,9 +278,7 @@ func (f *Feed) fallBehind() {
 func (w *walker) target(id uint32) *target {
 	t, ok := w.targets[id]
 	if !ok {
-		w.f.mu.Lock()
-		t = w.f.target(id)
-		w.f.mu.Unlock()
+		t = w.f.targetOf(id)
 		if len(w.targets) >= walkTopics {
 			clear(w.targets)
 		}
@@ -264,11 +294,9 @@ func (w *walker) wants(id uint32) bool {
 	}
 	if w.topics[id] == 0 {
 		w.topics[id] = -1
-		w.f.mu.Lock()
-		if w.f.target(id) != nil {
+		if w.f.targetOf(id) != nil {
 			w.topics[id] = 1
 		}
-		w.f.mu.Unlock()
 	}
 	return w.topics[id] > 0
 }

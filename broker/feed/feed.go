@@ -429,6 +429,13 @@ func (f *Feed) forgetExtra() {
 // local tells whether the feed's own member published a record.
 func (f *Feed) local(client uint32) bool { return client == f.opt.Local && client != 0 }
 
+// targetOf is target for those who do not hold f.mu.
+func (f *Feed) targetOf(topicID uint32) *target {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.target(topicID)
+}
+
 // target collects the feed's filters that match a topic, nil if none does; f.mu is held.
 func (f *Feed) target(topicID uint32) *target {
 	name := f.hub.log.TopicName(topicID)

@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +38,8 @@ type Hub struct {
 	feeds   map[string]*Feed
 	guards  guards
 	traffic traffic
+
+	panics atomic.Int64
 
 	relay func(rec *store.Record, msg *store.Message)
 	// groups is there before anything is appended that a feed could want: one that the dispatcher never saw would be missed by every
@@ -159,14 +162,37 @@ func (h *Hub) watchQueues(ctx context.Context) {
 			}
 			h.feedsMu.Unlock()
 			for _, f := range queues {
-				f.checkAcks(now)
-				if err := f.enforce(now); err != nil {
-					h.logger.Error("counting a queue's messages failed", "queue", f.name, "err", err)
-				}
+				f.watch(now)
 			}
 		}
 	}
 }
+
+// watch is one look of watchQueues.
+func (f *Feed) watch(now time.Time) {
+	defer f.hub.caught("panic while a queue's limits were looked at", "queue", f.name)
+	f.checkAcks(now)
+	if err := f.enforce(now); err != nil {
+		f.hub.logger.Error("counting a queue's messages failed", "queue", f.name, "err", err)
+	}
+}
+
+// caught ends a panic of what concerns one feed: it must not end what all others need too. A panic of the dispatcher or the saver, which serve
+// all, ends the process, as one of the store's goroutines does: recovery knows what to make of what is there then.
+func (h *Hub) caught(msg string, attrs ...any) {
+	if p := recover(); p != nil {
+		h.fault(msg, p, attrs...)
+	}
+}
+
+// fault logs and counts a panic that was caught; the stack is still there.
+func (h *Hub) fault(msg string, panicked any, attrs ...any) {
+	h.panics.Add(1)
+	h.logger.Error(msg, append(attrs, "panic", panicked, "stack", string(debug.Stack()))...)
+}
+
+// Panics counts those that were caught.
+func (h *Hub) Panics() int64 { return h.panics.Load() }
 
 // dispatch hands one group to the feeds that keep up with the log.
 func (h *Hub) dispatch(g *store.Group) {

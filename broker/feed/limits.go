@@ -129,9 +129,7 @@ func (v *view) byTopic() func(topicID uint32) bool {
 	return func(id uint32) bool {
 		want, ok := known[id]
 		if !ok {
-			v.f.mu.Lock()
-			want = v.f.target(id) != nil
-			v.f.mu.Unlock()
+			want = v.f.targetOf(id) != nil
 			known[id] = want
 		}
 		return want

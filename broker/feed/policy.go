@@ -25,6 +25,9 @@ type Policy struct {
 	Limits        Limits
 }
 
+// faultPause is how long refused items wait after a panic.
+const faultPause = time.Second
+
 var defaultRetry = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
 
 // Delays are how long a message waits after its first, second, … refusal.
@@ -154,6 +157,12 @@ func (f *Feed) retry() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.retryAt = 0
+	defer func() {
+		if p := recover(); p != nil {
+			f.hub.fault("panic while refused messages were given out again, trying again", p, "queue", f.name)
+			f.arm(time.Now().Add(faultPause).UnixMicro())
+		}
+	}()
 	if f.closed || len(f.members) == 0 {
 		return // those that join read them again
 	}

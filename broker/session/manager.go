@@ -75,7 +75,7 @@ type Manager struct {
 	messagesIn, messagesOut                              [3]atomic.Int64 // by QoS
 	payloadIn, payloadOut, bytesIn, bytesOut             atomic.Int64
 	refused, tooLarge, lost, duplicates, connects, peers atomic.Int64 // peers is the most connections there were at once
-	loginsRefused, denied                                atomic.Int64
+	loginsRefused, denied, faults                        atomic.Int64
 }
 
 // NewManager loads the sessions that the state holds.
@@ -147,23 +147,8 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 		return false, err
 	}
 	s := m.sessions[c.ClientID]
-	if s != nil {
-		s.mu.Lock()
-		old := s.link
-		if old != nil {
-			s.release()
-			l.follow(old)
-			old.Kick(packet.CodeTakenOver, "another connection uses this client id")
-		}
-		over := c.Clean || s.expiry == 0 || s.expired(time.Now())
-		s.willOnReturn(old != nil, over)
-		if over { // [MQTT-3.1.2-4]
-			m.end(s)
-		}
-		s.mu.Unlock()
-		if over {
-			s = nil
-		}
+	if s != nil && m.takeOver(s, l) {
+		s = nil
 	}
 	if present = s != nil; !present {
 		s = m.newSession(c.ClientID, expiry > 0)
@@ -210,6 +195,25 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 	s.resumeLoose(l)
 	s.resumeReleased(l)
 	return present, s.resume()
+}
+
+// takeOver takes a session from the link that it has, if it has one, for another, and reports whether it ends, as it does if it is over or the
+// client wants a new one; mu is held.
+func (m *Manager) takeOver(s *Session, l *Link) (over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.link
+	if old != nil {
+		s.release()
+		l.follow(old)
+		old.Kick(packet.CodeTakenOver, "another connection uses this client id")
+	}
+	over = l.Connect.Clean || s.expiry == 0 || s.expired(time.Now())
+	s.willOnReturn(old != nil, over)
+	if over { // [MQTT-3.1.2-4]
+		m.end(s)
+	}
+	return over
 }
 
 // Expiry returns the session expiry interval in force for a link.

@@ -220,10 +220,31 @@ func (s *Session) Subscribe(l *Link, p *packet.Subscribe) (codes []byte, reason 
 		}
 		return codes, err.Error()
 	}
-	s.mu.Lock()
-	if s.link != l {
-		s.mu.Unlock()
+	more, reason, ok := s.subscribeAll(l, p, start, codes, c)
+	if !ok {
 		return nil, ""
+	}
+	if err := c.wait.wait(); err != nil {
+		for i := range codes {
+			if codes[i] < packet.CodeUnspecified {
+				codes[i] = codeOf(err)
+			}
+		}
+		return codes, err.Error()
+	}
+	if more { // retained messages to be sent, perhaps, or a mark
+		l.Wake()
+	}
+	return codes, reason
+}
+
+// subscribeAll carries out what a SUBSCRIBE asks for, but for waiting for the disk. It reports false if the session is not the link's
+// any more, and whether there may be something to send that no feed announces.
+func (s *Session) subscribeAll(l *Link, p *packet.Subscribe, start *topic.Start, codes []byte, c *change) (more bool, reason string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != l {
+		return false, "", false
 	}
 	for i, sub := range p.Filters {
 		if sub.Filter == wire.Receipts {
@@ -239,30 +260,33 @@ func (s *Session) Subscribe(l *Link, p *packet.Subscribe) (codes []byte, reason 
 		}
 	}
 	s.commit(c)
-	more := slices.ContainsFunc(s.members, func(m *membership) bool { return m.retained != nil || m.mark.Load() > 0 })
-	s.mu.Unlock()
-	if err := c.wait.wait(); err != nil {
-		for i := range codes {
-			if codes[i] < packet.CodeUnspecified {
-				codes[i] = codeOf(err)
-			}
-		}
-		return codes, err.Error()
-	}
-	if more { // retained messages to be sent, perhaps, or a mark
-		l.Wake()
-	}
-	return codes, reason
+	more = slices.ContainsFunc(s.members, func(m *membership) bool { return m.retained != nil || m.mark.Load() > 0 })
+	return more, reason, true
 }
 
 // Unsubscribe carries out an UNSUBSCRIBE and returns its reason codes.
 func (s *Session) Unsubscribe(l *Link, filters []string) (codes []byte, reason string) {
 	codes = make([]byte, len(filters))
 	c := &change{wait: newWaiter()}
-	s.mu.Lock()
-	if s.link != l {
-		s.mu.Unlock()
+	if !s.unsubscribeAll(l, filters, codes, c) {
 		return nil, ""
+	}
+	if err := c.wait.wait(); err != nil {
+		for i := range codes {
+			codes[i] = packet.CodeFor(packet.TypeUnsuback, codeOf(err))
+		}
+		return codes, err.Error()
+	}
+	return codes, ""
+}
+
+// unsubscribeAll carries out what an UNSUBSCRIBE asks for, but for waiting for the disk. It reports false if the session is not the
+// link's any more.
+func (s *Session) unsubscribeAll(l *Link, filters []string, codes []byte, c *change) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != l {
+		return false
 	}
 	for i, filter := range filters {
 		if filter == wire.Receipts {
@@ -274,14 +298,7 @@ func (s *Session) Unsubscribe(l *Link, filters []string) (codes []byte, reason s
 		codes[i] = packet.CodeFor(packet.TypeUnsuback, s.unsubscribe(filter, l.allowed(), c))
 	}
 	s.commit(c)
-	s.mu.Unlock()
-	if err := c.wait.wait(); err != nil {
-		for i := range codes {
-			codes[i] = packet.CodeFor(packet.TypeUnsuback, codeOf(err))
-		}
-		return codes, err.Error()
-	}
-	return codes, ""
+	return true
 }
 
 // commit appends a change, if it changes anything; mu is held.

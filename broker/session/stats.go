@@ -10,6 +10,7 @@ type Stats struct {
 	Refused, TooLarge, LostWithQoS0, Duplicates int64
 	LoginsRefused                               int64
 	Denied                                      int64 // publishes (which count as refused), subscriptions and Wills, by rules
+	Panics                                      int64 // caught, each at the cost of one connection or of a pause of one feed
 	UnreadableDelayed                           int   // delayed messages that make no sense and were set aside
 }
 
@@ -24,6 +25,7 @@ func (m *Manager) Stats() Stats {
 	out := Stats{
 		Sessions: n, Connections: c, MaxConnections: m.peers.Load(), Connects: m.connects.Load(),
 		PayloadIn: m.payloadIn.Load(), PayloadOut: m.payloadOut.Load(), BytesIn: m.bytesIn.Load(), BytesOut: m.bytesOut.Load(),
+		Panics:        m.faults.Load() + m.hub.Panics(),
 		LoginsRefused: m.loginsRefused.Load(), Denied: m.denied.Load(),
 		Refused: m.refused.Load(), TooLarge: m.tooLarge.Load(), LostWithQoS0: m.lost.Load(), Duplicates: m.duplicates.Load(), UnreadableDelayed: m.delayed.unreadable(),
 	}

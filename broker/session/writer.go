@@ -1,6 +1,7 @@
 package session
 
 import (
+	"runtime/debug"
 	"slices"
 	"sync"
 	"syscall"
@@ -72,9 +73,17 @@ func (p *workers) next() *Link {
 }
 
 func (p *workers) work(m *Manager) {
-	defer m.writers.Add(-1)
+	var l *Link // in hand
+	defer func() {
+		if l == nil {
+			m.writers.Add(-1)
+			return
+		}
+		l.fault(recover())
+		go p.work(m) // in place of this one, for the others
+	}()
 	d := desks.Get().(*desk)
-	for l := p.next(); l != nil; l = p.next() {
+	for l = p.next(); l != nil; l = p.next() {
 		buf, over := l.round(d)
 		if len(buf) > 0 {
 			n, err := d.send(l.sys, buf)
@@ -204,6 +213,7 @@ func (l *Link) say(p []byte, greets bool) {
 
 // sendAlone is the writer for as long as p goes out without waiting.
 func (l *Link) sendAlone(p []byte) {
+	defer l.caught()
 	d := desks.Get().(*desk)
 	n, err := d.send(l.sys, p)
 	if l.m.bytesOut.Add(int64(len(p))); err == nil && n < len(p) {
@@ -224,8 +234,13 @@ func (l *Link) sendAlone(p []byte) {
 // write is the link's own writer, which waits for its client. It ends when there is nothing to write. What is left of an earlier round
 // is written first; over says that nothing follows it.
 func (l *Link) write(d *desk, left []byte, over bool) {
-	defer l.m.writers.Add(-1)
-	defer desks.Put(d)
+	defer l.caught()
+	l.writeAll(d, left, over)
+	desks.Put(d) // not after a panic, which leaves anything in it
+	l.m.writers.Add(-1)
+}
+
+func (l *Link) writeAll(d *desk, left []byte, over bool) {
 	for ; ; left = nil {
 		buf := left
 		if left == nil {
@@ -293,6 +308,34 @@ func (l *Link) takeOut(buf []byte) (_ []byte, closing bool) {
 		l.room.Broadcast()
 	}
 	return buf, l.closing || l.closed
+}
+
+// caught ends a panic of the link's writer, which ends the connection and not the process.
+func (l *Link) caught() {
+	if p := recover(); p != nil {
+		l.fault(p)
+	}
+}
+
+// fault closes the link whose writer has panicked. That one's place in Manager.writers is given up.
+func (l *Link) fault(panicked any) {
+	l.m.Fault("panic in a writer, whose connection was closed", panicked, "client", l.clientID(), "remote", l.Remote)
+	l.shut()
+	l.m.writers.Add(-1)
+}
+
+// Fault logs and counts a panic that was caught where it concerns one client. It is called while the stack is still there.
+func (m *Manager) Fault(msg string, panicked any, attrs ...any) {
+	m.faults.Add(1)
+	m.logger.Error(msg, append(attrs, "panic", panicked, "stack", string(debug.Stack()))...)
+}
+
+// clientID is the session's, "" if there is none yet.
+func (l *Link) clientID() string {
+	if s := l.session.Load(); s != nil {
+		return s.id
+	}
+	return ""
 }
 
 // shut closes the socket. The writer ends in a state in which Wake starts no other one.
