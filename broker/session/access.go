@@ -3,6 +3,8 @@ package session
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/edgemq/edgemq/broker/auth"
@@ -181,23 +183,31 @@ func (s *Session) endDenied(a *auth.Access) int {
 // so does one that has subscriptions it may not have any more, which end with it: it learns about them when it subscribes again.
 func (m *Manager) Recheck() {
 	m.mu.Lock() // whoever is attached later has looked at the new ones
-	defer m.mu.Unlock()
-	rules := m.opt.Auth.Rules()
-	for _, s := range m.sessions {
-		s.mu.Lock()
-		if l := s.link; l != nil {
-			switch {
-			case !l.welcome():
-				l.Kick(packet.CodeNotAuthorized, "the user or its password has changed")
-			case s.endDenied(rules.For(l.user, s.id)) > 0:
-				l.Kick(packet.CodeNotAuthorized, "not all subscriptions are allowed any more")
-			}
-		}
-		s.mu.Unlock()
+	all := slices.Collect(maps.Values(m.sessions))
+	m.mu.Unlock()
+	for _, s := range all {
+		s.recheck()
 	}
 }
 
-// welcome tells whether what the client showed when it logged in is still good.
-func (l *Link) welcome() bool {
-	return l.proof == nil || l.m.opt.Auth.Holds(l.user, l.proof)
+func (s *Session) recheck() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.link
+	if l == nil {
+		return
+	}
+	if err := l.welcome(); err != nil {
+		l.Kick(packet.CodeNotAuthorized, reasonOf(err))
+	} else if s.endDenied(s.m.opt.Auth.Rules().For(l.user, s.id)) > 0 {
+		l.Kick(packet.CodeNotAuthorized, "not all subscriptions are allowed any more")
+	}
+}
+
+// welcome returns an error if what the client showed when it logged in is not good any more.
+func (l *Link) welcome() error {
+	if l.proof == nil || l.m.opt.Auth.Holds(l.user, l.proof) {
+		return nil
+	}
+	return &packet.Error{Code: packet.CodeNotAuthorized, Msg: "the user or its password has changed"}
 }

@@ -65,6 +65,7 @@ type Link struct {
 	aliases []*topicRef
 	client  uint32 // the store's number; 0 until the first publish
 	epoch   uint64 // of its producer; 0 for none
+	fence   *fence // of its client; nil while there was no epoch
 	noted   bool   // the state has, or is about to have, where its publishes come from
 	answers []answer
 

@@ -128,6 +128,12 @@ func (m *Manager) expiryOf(c *packet.Connect) uint32 {
 func (m *Manager) Attach(l *Link) (present bool, err error) {
 	m.hearOut(l.Connect.ClientID)
 	saved := newWaiter()
+	if err := l.welcome(); err != nil {
+		return false, err
+	}
+	if err := m.connectEpoch(l, saved); err != nil {
+		return false, err
+	}
 	if present, err = m.attach(l, saved); err != nil {
 		return false, err
 	}
@@ -140,11 +146,13 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 	expiry := m.expiryOf(c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !l.welcome() {
-		return false, &packet.Error{Code: packet.CodeNotAuthorized, Msg: "the user or its password has changed"}
-	}
-	if err := m.connectEpoch(l, saved); err != nil {
+	if err := l.welcome(); err != nil { // once more: rules are looked at again with the lock held
 		return false, err
+	}
+	if l.fence != nil { // a connection of a higher epoch may have come since ours was noted
+		if err := l.fence.over(l.epoch); err != nil {
+			return false, err
+		}
 	}
 	s := m.sessions[c.ClientID]
 	if s != nil && m.takeOver(s, l) {
@@ -274,6 +282,7 @@ func (s *Session) expired(now time.Time) bool {
 // Detach is the end of a link: called once its reader is done, however it ended. The session rests, or ends with it.
 func (m *Manager) Detach(l *Link) {
 	m.links.remove(l)
+	defer l.unfence()
 	s := l.session.Load()
 	if s == nil {
 		return

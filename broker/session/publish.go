@@ -352,7 +352,7 @@ func (l *Link) Flush() {
 		in.muts, noted = append(in.muts, l.m.hosts.note(l.client, l.host())), true
 	}
 	if len(in.msgs) > 0 || len(in.muts) > 0 || done != nil {
-		err := l.m.epochs.unfenced(l, func() error { return l.m.retained.append(l.m.log, in.msgs, in.muts, in.retain, in.durable, done) })
+		err := l.unfenced(func() error { return l.m.retained.append(l.m.log, in.msgs, in.muts, in.retain, in.durable, done) })
 		if err != nil {
 			l.unadmit(in.msgs)
 			l.refuse(b, pubrels(in.muts), err)
