@@ -37,6 +37,7 @@ func (s *Store) limitLoop(ctx context.Context) {
 			aged = x.age(s.opt.Now(), aged)
 		case <-x.wake:
 		}
+		x.readOn()
 		x.shed()
 		if muts := x.takeUnsaved(); len(muts) > 0 {
 			if err := s.Append(nil, muts, false, nil); err != nil && ctx.Err() == nil {
@@ -51,6 +52,26 @@ func (s *Store) limitLoop(ctx context.Context) {
 		case <-ctx.Done():
 		case <-time.After(limitPause):
 		}
+	}
+}
+
+// readOn reads ahead where publishers will soon have dropped what was read. No lock is held over the reading.
+func (x *limits) readOn() {
+	x.mu.Lock()
+	short := x.short
+	x.short = nil
+	x.mu.Unlock()
+	for _, l := range short {
+		l.mu.Lock()
+		l.depth = max(readAhead, l.depth)
+		from, n := max(l.next, l.floor.Load()), l.depth-len(l.ahead)
+		l.mu.Unlock()
+		more, next, err := x.s.spots(nil, l.id, from, n)
+		l.mu.Lock()
+		if l.short = false; err == nil && from >= l.next { // else somebody else has read on
+			l.ahead, l.next = append(l.ahead, more...), next
+		}
+		l.mu.Unlock()
 	}
 }
 

@@ -51,6 +51,8 @@ type TopicLimit struct {
 	mu    sync.Mutex
 	ahead []spot    // the oldest that are there, read in advance
 	next  uint64    // where ahead goes on
+	depth int       // how many limitLoop keeps there; 0 before the first drop
+	short bool      // in limits.short
 	again time.Time // after an error, when to look for more
 	safe  uint64    // below it nobody needs any, as of gen
 	gen   uint64    // of Store.ProtectionChanged
@@ -82,6 +84,7 @@ type limits struct {
 	mu      sync.Mutex
 	over    []*TopicLimit // with more than they may have
 	unsaved []*TopicLimit // whose floor is not in the state
+	short   []*TopicLimit // of which more are to be read in advance
 	untold  []*TopicLimit // of which messages were dropped that were not logged
 }
 
@@ -93,12 +96,6 @@ func (t limitTable) get(topic uint32) *TopicLimit {
 		return t[topic]
 	}
 	return nil
-}
-
-// below tells whether a record is below its topic's floor.
-func (t limitTable) below(topic uint32, offset uint64) bool {
-	l := t.get(topic)
-	return l != nil && offset < l.floor.Load()
 }
 
 func (x *limits) init(s *Store) {
@@ -173,6 +170,19 @@ func (s *Store) DroppedSince(offset uint64, want func(topic uint32) bool) bool {
 		}
 	}
 	return false
+}
+
+// Floor returns what a topic's limits have dropped: all below. It is not limited if it has no limits, and none were dropped of it under earlier ones.
+func (s *Store) Floor(topic uint32) (floor uint64, limited bool) {
+	if l := s.limits.table().get(topic); l != nil {
+		return l.floor.Load(), true
+	}
+	return 0, false
+}
+
+func (s *Store) floor(topic uint32) uint64 {
+	at, _ := s.Floor(topic)
+	return at
 }
 
 // Drops changes when something can no longer be read: it was dropped by a limit of its topic, or superseded.
@@ -326,7 +336,10 @@ func (l *TopicLimit) free(offset uint64) bool {
 // drop makes the oldest message, which oldest has returned, unreadable; l.mu is held.
 func (l *TopicLimit) drop(why *atomic.Uint64) {
 	at := l.ahead[0]
-	l.ahead = l.ahead[1:]
+	if l.ahead = l.ahead[1:]; !l.short && int64(len(l.ahead)) < min(int64(max(readAhead, l.depth)), l.messages.Load())/2 {
+		l.short = true
+		l.s.limits.refill(l)
+	}
 	l.raise(at.offset + 1)
 	l.gone.add(1, uint64(at.size))
 	if l.policy.counts() {
@@ -351,8 +364,12 @@ func (l *TopicLimit) drop(why *atomic.Uint64) {
 	l.untold.Add(at.offset)
 }
 
-// readAhead is how many messages are looked up at once.
-const readAhead = 256
+const (
+	// readAhead is how many messages are looked up at once.
+	readAhead = 256
+	// mostAhead is how many are at the most, of a topic that drops more than that between two rounds of limitLoop.
+	mostAhead = 32 * readAhead
+)
 
 // lookAgain is how long after an error the oldest messages of a topic are looked for again: each of its publishes would, and log it.
 const lookAgain = time.Second
@@ -369,6 +386,9 @@ func (l *TopicLimit) oldest(n int) (spot, bool) {
 	if len(l.ahead) == 0 {
 		if !l.again.IsZero() && time.Now().Before(l.again) {
 			return spot{}, false
+		}
+		if l.short { // limitLoop is not quick enough
+			l.depth = min(mostAhead, 2*max(readAhead, l.depth))
 		}
 		var err error
 		if l.ahead, l.next, err = l.s.spots(l.ahead[:0:0], l.id, max(l.next, floor), n); err != nil {
@@ -410,6 +430,15 @@ func (s *Store) spots(dst []spot, topic uint32, from uint64, n int) (_ []spot, n
 		next = q.next
 	}
 	return dst, next, nil
+}
+
+// refill has limitLoop read ahead of what is dropped of a topic: a publisher whose message takes the place of the oldest need not wait for
+// the disk then. l.mu is held.
+func (x *limits) refill(l *TopicLimit) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.short = append(x.short, l)
+	poke(x.wake)
 }
 
 // later has a topic looked at once what is on its way is committed.

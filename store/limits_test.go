@@ -372,3 +372,35 @@ func TestLimitTableIsNeverWrittenAgain(t *testing.T) {
 		t.Error("limits of a topic that has none")
 	}
 }
+
+// What a full topic will drop next is read in advance, and not by the publisher whose message takes its place.
+func TestDropsAreReadInAdvance(t *testing.T) {
+	o := small(t.TempDir())
+	o.Topic = policies(map[string]*TopicPolicy{"a": {MaxMessages: 2 * readAhead}})
+	r := start(t, o)
+	id, client := r.topic("a"), r.client("c")
+	publish := func(n int) {
+		for i := range n {
+			if err := r.publish(numbered(id, client, i, 10)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	l := r.Limit(id)
+	ahead := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.ahead)
+	}
+	publish(2*readAhead + 1) // the first drop
+	for range 5 {
+		publish(readAhead * 3 / 4)
+		r.await("more to be read in advance", func() bool { return ahead() >= readAhead/2 })
+	}
+	if got := r.Stats().TopicDropped; got != 1+5*readAhead*3/4 {
+		t.Errorf("%d dropped", got)
+	}
+	if l.depth != readAhead {
+		t.Errorf("a publisher had to read itself: %d are read in advance now", l.depth)
+	}
+}

@@ -165,7 +165,12 @@ func (t *Tally) add(n, bytes uint64) { t.Records, t.Bytes = t.Records+n, t.Bytes
 // and of the ledger's entries elsewhere. Messages for live subscribers only do not count; those of deleted segments may, when
 // others around them are still there.
 func (s *Store) Count(from, to uint64, want func(topic uint32) bool) (t Tally, err error) {
-	err = s.tally(max(from, s.First()), min(to, s.Committed()), func(topic uint32, _ uint64, n, bytes uint64) {
+	return s.CountAbove(from, to, want, s.floor)
+}
+
+// CountAbove is Count with what floor says of each topic in place of where its limits have come to: what lies below does not count.
+func (s *Store) CountAbove(from, to uint64, want func(topic uint32) bool, floor func(topic uint32) uint64) (t Tally, err error) {
+	err = s.tally(max(from, s.First()), min(to, s.Committed()), &floors{of: floor}, func(topic uint32, _ uint64, n, bytes uint64) {
 		if want(topic) {
 			t.add(n, bytes)
 		}
@@ -173,9 +178,26 @@ func (s *Store) Count(from, to uint64, want func(topic uint32) bool) (t Tally, e
 	return t, err
 }
 
+// floors remembers the last answer: records of one topic often come in a row.
+type floors struct {
+	of    func(topic uint32) uint64
+	topic uint32
+	last  uint64
+}
+
+func (f *floors) get(topic uint32) uint64 {
+	if topic != f.topic {
+		f.topic, f.last = topic, f.of(topic)
+	}
+	return f.last
+}
+
+// below tells whether a record is below its topic's floor.
+func (f *floors) below(topic uint32, offset uint64) bool { return offset < f.get(topic) }
+
 // tally calls fn for every record, or for many of one topic at once: with the offset of the first of them, their number and bytes.
-func (s *Store) tally(from, to uint64, fn func(topic uint32, offset uint64, n, bytes uint64)) error {
-	x, known := &s.index, s.limits.table()
+func (s *Store) tally(from, to uint64, known *floors, fn func(topic uint32, offset uint64, n, bytes uint64)) error {
+	x := &s.index
 	for from < to {
 		if from < x.until.Load() {
 			base := from / x.size * x.size
@@ -201,7 +223,7 @@ func (s *Store) tally(from, to uint64, fn func(topic uint32, offset uint64, n, b
 				}
 			}
 			end := min(to, base+x.size)
-			if err := s.tallyLedger(from, end, fn); err != nil {
+			if err := s.tallyLedger(from, end, known, fn); err != nil {
 				return err
 			}
 			from = end
@@ -213,7 +235,7 @@ func (s *Store) tally(from, to uint64, fn func(topic uint32, offset uint64, n, b
 			return nil
 		case g == nil:
 			end := min(to, s.tail.oldest())
-			if err := s.tallyLedger(from, end, fn); err != nil {
+			if err := s.tallyLedger(from, end, known, fn); err != nil {
 				return err
 			}
 			from = end
@@ -231,13 +253,9 @@ func (s *Store) tally(from, to uint64, fn func(topic uint32, offset uint64, n, b
 }
 
 // above returns what a topic has in a block above its floor. The bytes are estimated where the floor is within the block.
-func (x *index) above(known limitTable, b *indexBlock, i int, base uint64) (n, bytes uint64) {
+func (x *index) above(known *floors, b *indexBlock, i int, base uint64) (n, bytes uint64) {
 	n, bytes = uint64(b.dir[i].records), b.dir[i].bytes
-	l := known.get(b.dir[i].topic)
-	if l == nil {
-		return n, bytes
-	}
-	switch floor := l.floor.Load(); {
+	switch floor := known.get(b.dir[i].topic); {
 	case floor <= base:
 	case floor >= base+x.size:
 		return 0, 0
@@ -253,8 +271,8 @@ func (x *index) above(known limitTable, b *indexBlock, i int, base uint64) (n, b
 }
 
 // tallyLedger is tally for what is on disk and has no index.
-func (s *Store) tallyLedger(from, to uint64, fn func(topic uint32, offset uint64, n, bytes uint64)) error {
-	c, known := chunks.Get().(*chunk), s.limits.table()
+func (s *Store) tallyLedger(from, to uint64, known *floors, fn func(topic uint32, offset uint64, n, bytes uint64)) error {
+	c := chunks.Get().(*chunk)
 	defer chunks.Put(c)
 	for from < to {
 		n, err := s.ledger.Read(from, c.entries[:min(maxChunk, to-from)])
@@ -277,7 +295,7 @@ func (s *Store) tallyLedger(from, to uint64, fn func(topic uint32, offset uint64
 // TopicTotals returns how many records each topic has, by topic number.
 func (s *Store) TopicTotals() ([]Tally, error) {
 	totals := make([]Tally, s.Topics()+1)
-	err := s.tally(s.First(), s.Committed(), func(topic uint32, _ uint64, n, bytes uint64) {
+	err := s.tally(s.First(), s.Committed(), &floors{of: s.floor}, func(topic uint32, _ uint64, n, bytes uint64) {
 		for int(topic) >= len(totals) { // new since
 			totals = append(totals, Tally{})
 		}

@@ -23,10 +23,11 @@ type counted struct {
 	mu       sync.Mutex
 	gen      uint64
 	epoch    uint64
-	drops    uint64 // of the store: what was counted may have been dropped since
 	pos, end uint64 // what lies between was counted
 	sum      store.Tally
-	oldest   uint64 // offset of the first that is wanted at or after pos; 0 if that is not known
+	floors   map[uint32]uint64 // of the topics with limits among it: what lay below was dropped already
+	drops    uint64            // of the store: when it changes, floors may have
+	oldest   uint64            // offset of the first that is wanted at or after pos; 0 if that is not known
 	wanted   map[uint32]bool
 }
 
@@ -63,9 +64,6 @@ func (f *Feed) Backlog() (Backlog, error) {
 	edges := f.edges(pos)
 	f.mu.Unlock()
 
-	if drops := log.Drops(); c.drops != drops {
-		c.drops, c.end = drops, 0
-	}
 	end := log.Committed()
 	if c.gen != gen || c.wanted == nil {
 		c.wanted = map[uint32]bool{}
@@ -117,20 +115,15 @@ func (f *Feed) count(c *counted, pos, end, gen, epoch uint64, edges []uint64) (s
 	plain := len(edges) == 0
 	again := plain && c.gen == gen && c.epoch == epoch && c.end > c.pos && pos >= c.pos && pos <= c.end && end >= c.end
 	var sum store.Tally
-	switch {
-	case again:
-		want := f.wantedFrom(pos, c.wanted)
-		more, err := log.Count(c.end, end, want)
-		if err != nil {
+	if again {
+		var err error
+		if sum, again, err = f.countOn(c, pos, end); err != nil {
+			c.end = 0
 			return sum, err
 		}
-		less, err := log.Count(c.pos, pos, want)
-		if err != nil {
-			return sum, err
-		}
-		sum.Records = c.sum.Records + more.Records - min(less.Records, c.sum.Records+more.Records)
-		sum.Bytes = c.sum.Bytes + more.Bytes - min(less.Bytes, c.sum.Bytes+more.Bytes)
-	default:
+	}
+	if !again {
+		c.end, c.oldest, c.drops, c.floors = 0, 0, log.Drops(), map[uint32]uint64{}
 		if len(edges) > maxPieces {
 			edges = edges[len(edges)-maxPieces:] // what is settled out of turn before them counts as well, then
 		}
@@ -140,7 +133,8 @@ func (f *Feed) count(c *counted, pos, end, gen, epoch uint64, edges []uint64) (s
 			if !plain {
 				known = map[uint32]bool{}
 			}
-			t, err := log.Count(from, to, f.wantedFrom(from, known))
+			want := f.wantedFrom(from, known)
+			t, err := log.CountAbove(from, to, want, c.floorOf(log, want))
 			if err != nil {
 				return sum, err
 			}
@@ -160,6 +154,67 @@ func (f *Feed) count(c *counted, pos, end, gen, epoch uint64, edges []uint64) (s
 	}
 	c.gen, c.epoch, c.pos, c.end, c.sum = gen, epoch, pos, end, sum
 	return sum, nil
+}
+
+// maxRaised is of how many topics what was dropped is counted by itself; with more, everything is counted again.
+const maxRaised = 16
+
+// countOn corrects a count by what has come, been settled and been dropped since. It reports false if it is cheaper to count again.
+func (f *Feed) countOn(c *counted, pos, end uint64) (sum store.Tally, ok bool, err error) {
+	log := f.hub.log
+	want := f.wantedFrom(pos, c.wanted)
+	floor := c.floorOf(log, want)
+	more, err := log.CountAbove(c.end, end, want, floor)
+	if err != nil {
+		return sum, false, err
+	}
+	less, err := log.CountAbove(c.pos, pos, want, floor)
+	if err != nil {
+		return sum, false, err
+	}
+	if drops := log.Drops(); drops != c.drops {
+		c.drops = drops
+		raised := 0
+		for topic, was := range c.floors {
+			now, _ := log.Floor(topic)
+			if now == was {
+				continue
+			}
+			c.floors[topic] = now
+			if now > c.oldest {
+				c.oldest = 0
+			}
+			from, to := max(pos, was), min(now, end)
+			if from >= to {
+				continue // of what is settled or was not counted
+			}
+			if raised++; raised > maxRaised {
+				return sum, false, nil
+			}
+			gone, err := log.CountAbove(from, to, func(t uint32) bool { return t == topic }, func(uint32) uint64 { return 0 })
+			if err != nil {
+				return sum, false, err
+			}
+			less.Records, less.Bytes = less.Records+gone.Records, less.Bytes+gone.Bytes
+		}
+	}
+	sum.Records = c.sum.Records + more.Records - min(less.Records, c.sum.Records+more.Records)
+	sum.Bytes = c.sum.Bytes + more.Bytes - min(less.Bytes, c.sum.Bytes+more.Bytes)
+	return sum, log.First() <= c.pos, nil // if not, some of what is over was deleted, and did not count
+}
+
+// floorOf tells what was dropped of a topic, and remembers it: a count holds as of then.
+func (c *counted) floorOf(log *store.Store, want func(topic uint32) bool) func(topic uint32) uint64 {
+	return func(topic uint32) uint64 {
+		if at, ok := c.floors[topic]; ok {
+			return at
+		}
+		at, limited := log.Floor(topic)
+		if limited && want(topic) {
+			c.floors[topic] = at
+		}
+		return at
+	}
 }
 
 // wantedFrom tells of which topics the feed wants the records at off and up to the next edge.

@@ -3,7 +3,11 @@ package feed
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
+
+	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
 )
 
 // TestBacklog compares what a queue says waits in it with a model: every message of a topic that it draws from which was not settled.
@@ -138,5 +142,106 @@ func TestProtectMovesOn(t *testing.T) {
 	k.Leave()
 	if low := n.hub.Protect(); low != n.store.Committed() {
 		t.Fatalf("offset %d is held, and all is settled", low)
+	}
+}
+
+// limited is a node whose topics have limits by the first word of their names.
+func limited(t *testing.T) *node {
+	policies := map[string]*store.TopicPolicy{
+		"full": {MaxMessages: 5, Unprotected: true}, "kept": {MaxMessages: 5}, "last": {Last: true}, "other": {MaxMessages: 1, Unprotected: true},
+	}
+	return open(t, nil, t.TempDir(), bounds{records: 8, bytes: 1 << 20, span: 64}, func(o *store.Options) {
+		o.Topic = func(name string) *store.TopicPolicy {
+			word, _, _ := strings.Cut(name, "/")
+			return policies[word]
+		}
+	}).run()
+}
+
+// TestBacklogOfLimitedTopics compares what is counted on with what a fresh count says, while messages come, are settled and dropped.
+func TestBacklogOfLimitedTopics(t *testing.T) {
+	n := limited(t)
+	rnd := rand.New(rand.NewPCG(3, 1))
+	q, f := n.queue("q", "full/#")
+	for _, filter := range []string{"kept/#", "last/#", "free"} {
+		n.bind(q, f, filter)
+	}
+	k := n.join(f)
+	publish := func(topic string) {
+		msg := store.Message{Flags: record.Flags(0).WithQoS(1)}
+		id, err := n.store.TopicID(topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l := n.store.Limit(id); l != nil {
+			if err := l.Admit(len("x")); err != nil {
+				return // kept: the queue needs them
+			}
+			msg.Flags |= store.FlagAdmitted
+		}
+		n.putMsgs("p", topic, msg, "x")
+	}
+	for step := range 400 {
+		switch op := rnd.IntN(10); {
+		case op < 8:
+			name := []string{"full", "kept", "last", "other", "free"}[rnd.IntN(5)]
+			if name != "free" {
+				name = fmt.Sprint(name, "/", rnd.IntN(3))
+			}
+			publish(name)
+		default:
+			for _, it := range k.Take(nil, 1+rnd.IntN(6), 1<<20) {
+				k.settle(it)
+			}
+		}
+		got, err := f.Backlog()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rnd.IntN(4) > 0 {
+			continue // so that a mistake adds up
+		}
+		f.counted.end = 0 // now nothing is remembered
+		want, err := f.Backlog()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Messages != want.Messages || got.Bytes != want.Bytes || !got.Oldest.Equal(want.Oldest) {
+			t.Fatalf("step %d: %+v when counted on, %+v when counted anew", step, got, want)
+		}
+	}
+}
+
+// TestBacklogIsKept: what was counted is not counted again when something is dropped of a topic, wanted or not.
+func TestBacklogIsKept(t *testing.T) {
+	n := limited(t)
+	q, f := n.queue("q", "full/1")
+	n.bind(q, f, "free")
+	look := func() int64 {
+		t.Helper()
+		b, err := f.Backlog()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.Messages
+	}
+	n.put("p", "free", "x")
+	n.put("p", "full/1", upTo(1, 5)...)
+	n.put("p", "other/1", "x")
+	if got := look(); got != 6 {
+		t.Fatalf("%d wait", got)
+	}
+	f.counted.sum.Records += 1000 // whoever counts again will not say this
+	drops := n.store.Drops()
+	n.put("p", "other/1", "x")
+	await(t, "a drop of another topic", func() bool { return n.store.Drops() > drops })
+	if got := look(); got != 1006 {
+		t.Errorf("%d wait, and 1000 more are remembered, after a drop of another topic", got)
+	}
+	drops = n.store.Drops()
+	n.put("p", "full/1", "6", "7")
+	await(t, "two drops", func() bool { return n.store.Drops() > drops+1 })
+	if got := look(); got != 1006 {
+		t.Errorf("%d wait, and 1000 more are remembered, after a drop of its own", got)
 	}
 }
