@@ -2,6 +2,8 @@ package admin
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -25,15 +27,13 @@ type queueSetting struct {
 	read  func(b json.RawMessage, p *feed.Policy) bool
 }
 
-// maxDuration bounds durations: a hundred years.
-const maxDuration = 100 * 365 * 24 * time.Hour
-
+// The bounds are feed's, and the same as in the broker's settings.
 var queueSettings = []queueSetting{
-	{"max_in_flight", feed.SetMaxInFlight, "a whole number from 0 to 65535", func(b json.RawMessage, p *feed.Policy) bool {
-		return whole(b, 65535, &p.MaxInFlight)
+	{"max_in_flight", feed.SetMaxInFlight, fmt.Sprintf("a whole number from 0 (its window) to %d", feed.MostInFlight), func(b json.RawMessage, p *feed.Policy) bool {
+		return whole(b, 1, feed.MostInFlight, &p.MaxInFlight)
 	}},
-	{"max_deliveries", feed.SetMaxDeliveries, "a whole number from 0 (no limit) to 1000000", func(b json.RawMessage, p *feed.Policy) bool {
-		if !whole(b, 1_000_000, &p.MaxDeliveries) {
+	{"max_deliveries", feed.SetMaxDeliveries, fmt.Sprintf("a whole number from 0 (no limit) to %d", feed.MostDeliveries), func(b json.RawMessage, p *feed.Policy) bool {
+		if !whole(b, 1, feed.MostDeliveries, &p.MaxDeliveries) {
 			return false
 		}
 		if p.MaxDeliveries == 0 {
@@ -41,33 +41,37 @@ var queueSettings = []queueSetting{
 		}
 		return true
 	}},
-	{"retry_delay", feed.SetRetryDelay, `a list of 1 to 100 durations, as in ["1s", "1m"]`, func(b json.RawMessage, p *feed.Policy) bool {
+	{"retry_delay", feed.SetRetryDelay, fmt.Sprintf(`a list of 1 to %d durations, as in ["1s", "1m"], each from %s`, feed.MostRetryDelays, fromTo(feed.LeastRetryDelay, feed.MostRetryDelay)), func(b json.RawMessage, p *feed.Policy) bool {
 		var list []json.RawMessage
 		if json.Unmarshal(b, &list) != nil {
 			list = []json.RawMessage{b}
 		}
 		for _, item := range list {
 			var d time.Duration
-			if !duration(item, &d) {
+			if !duration(item, feed.LeastRetryDelay, feed.MostRetryDelay, &d) || d == 0 {
 				return false
 			}
 			p.RetryDelay = append(p.RetryDelay, d)
 		}
-		return len(list) > 0 && len(list) <= 100
+		return len(list) > 0 && len(list) <= feed.MostRetryDelays
 	}},
 	{"dead_letter", feed.SetDeadLetter, "a queue's name, or empty for <name>-dead", func(b json.RawMessage, p *feed.Policy) bool {
 		return json.Unmarshal(b, &p.DeadLetter) == nil && (p.DeadLetter == "" || topic.ValidQueue(p.DeadLetter))
 	}},
 	{"ordered", feed.SetOrdered, "true or false", func(b json.RawMessage, p *feed.Policy) bool { return json.Unmarshal(b, &p.Ordered) == nil }},
 	{"exclusive", feed.SetExclusive, "true or false", func(b json.RawMessage, p *feed.Policy) bool { return json.Unmarshal(b, &p.Exclusive) == nil }},
-	{"ack_timeout", feed.SetAckTimeout, "a duration, as in \"30s\"; 0 for none", func(b json.RawMessage, p *feed.Policy) bool { return duration(b, &p.AckTimeout) }},
-	{"max_messages", feed.SetMaxMessages, "a whole number; 0 for no limit", func(b json.RawMessage, p *feed.Policy) bool {
-		return whole(b, 1<<50, &p.Limits.MaxMessages)
+	{"ack_timeout", feed.SetAckTimeout, "0 (none), or a duration from " + fromTo(feed.LeastAckTimeout, feed.MostAckTimeout), func(b json.RawMessage, p *feed.Policy) bool {
+		return duration(b, feed.LeastAckTimeout, feed.MostAckTimeout, &p.AckTimeout)
 	}},
-	{"max_bytes", feed.SetMaxBytes, "a number of bytes; 0 for no limit", func(b json.RawMessage, p *feed.Policy) bool {
-		return whole(b, 1<<50, &p.Limits.MaxBytes)
+	{"max_messages", feed.SetMaxMessages, fmt.Sprintf("a whole number from 0 (no limit) to %d", int64(feed.MostMessages)), func(b json.RawMessage, p *feed.Policy) bool {
+		return whole(b, 1, feed.MostMessages, &p.Limits.MaxMessages)
 	}},
-	{"max_age", feed.SetMaxAge, "a duration, as in \"168h\"; 0 for no limit", func(b json.RawMessage, p *feed.Policy) bool { return duration(b, &p.Limits.MaxAge) }},
+	{"max_bytes", feed.SetMaxBytes, fmt.Sprintf("0 (no limit), or a number of bytes from %d to %d", feed.LeastBytes, int64(feed.MostBytes)), func(b json.RawMessage, p *feed.Policy) bool {
+		return whole(b, feed.LeastBytes, feed.MostBytes, &p.Limits.MaxBytes)
+	}},
+	{"max_age", feed.SetMaxAge, "0 (no limit), or a duration from " + fromTo(feed.LeastAge, feed.MostAge), func(b json.RawMessage, p *feed.Policy) bool {
+		return duration(b, feed.LeastAge, feed.MostAge, &p.Limits.MaxAge)
+	}},
 	{"overflow", feed.SetReject, "drop_oldest or reject", func(b json.RawMessage, p *feed.Policy) bool {
 		var word string
 		err := json.Unmarshal(b, &word)
@@ -76,46 +80,56 @@ var queueSettings = []queueSetting{
 	}},
 }
 
-// whole reads a whole number from 0 to most.
-func whole[T int | int64](b json.RawMessage, most T, v *T) bool {
-	return json.Unmarshal(b, v) == nil && *v >= 0 && *v <= most
+// fromTo writes the bounds of a duration in the units that requests have, which know no days.
+func fromTo(least, most time.Duration) string {
+	return fmt.Sprintf(`"%v" to "%.0fh"`, least, most.Hours())
 }
 
-// duration reads a text like 1h30m or a number of seconds.
-func duration(b json.RawMessage, d *time.Duration) bool {
+// whole reads a whole number from least to most, or 0.
+func whole[T int | int64](b json.RawMessage, least, most T, v *T) bool {
+	return json.Unmarshal(b, v) == nil && (*v == 0 || *v >= least && *v <= most)
+}
+
+// duration reads a text like 1h30m or a number of seconds, from least to most, or 0.
+func duration(b json.RawMessage, least, most time.Duration, d *time.Duration) bool {
 	var text string
 	var seconds float64
 	var err error
 	if json.Unmarshal(b, &text) == nil {
 		*d, err = time.ParseDuration(text)
-	} else if err = json.Unmarshal(b, &seconds); err == nil && math.Abs(seconds) <= maxDuration.Seconds() {
+	} else if err = json.Unmarshal(b, &seconds); err == nil && math.Abs(seconds) <= most.Seconds() {
 		*d = time.Duration(seconds * float64(time.Second))
 	} else {
 		return false
 	}
-	return err == nil && *d >= 0 && *d <= maxDuration
+	return err == nil && (*d == 0 && seconds == 0 || *d >= least && *d <= most)
 }
 
-// parseChange reads what PATCH takes: null for a setting has it be as the broker's settings say.
+// parseChange reads what PATCH takes: null for a setting has it be as the broker's settings say. Its error names all that is wrong.
 func parseChange(in map[string]json.RawMessage) (c change, err error) {
-	for name, raw := range in {
+	var wrong []string
+	for _, name := range slices.Sorted(maps.Keys(in)) {
 		i := slices.IndexFunc(queueSettings, func(s queueSetting) bool { return s.name == name })
 		if i < 0 {
 			var names []string
 			for _, s := range queueSettings {
 				names = append(names, s.name)
 			}
-			return c, bad("there is no setting %q; there are %s", name, strings.Join(names, ", "))
+			wrong = append(wrong, fmt.Sprintf("there is no setting %q; there are %s", name, strings.Join(names, ", ")))
+			continue
 		}
-		s := queueSettings[i]
+		s, raw := queueSettings[i], in[name]
 		switch {
 		case string(raw) == "null":
 			c.reset |= s.bit
 		case s.read(raw, &c.policy):
 			c.set |= s.bit
 		default:
-			return c, bad("%s: %s is not possible: it must be %s", name, raw, s.wants)
+			wrong = append(wrong, fmt.Sprintf("%s: %s is not possible: it must be %s", name, raw, s.wants))
 		}
+	}
+	if len(wrong) > 0 {
+		return change{}, bad("%s", strings.Join(wrong, "; "))
 	}
 	return c, nil
 }

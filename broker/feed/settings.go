@@ -35,6 +35,23 @@ const (
 // allSettings are those that this build knows.
 const allSettings = lastSetting - 1
 
+// What a queue's settings may be, whoever sets them. 0 is possible too where it says that there is no limit; ages and timeouts are
+// looked at once a second.
+const (
+	MostInFlight    = 65535
+	MostDeliveries  = 1_000_000
+	MostMessages    = 1_000_000_000_000
+	LeastBytes      = 1 << 10
+	MostBytes       = 1 << 50
+	LeastAge        = time.Second
+	MostAge         = 100 * 365 * 24 * time.Hour
+	LeastAckTimeout = time.Second
+	MostAckTimeout  = 365 * 24 * time.Hour
+	LeastRetryDelay = time.Millisecond
+	MostRetryDelay  = 365 * 24 * time.Hour
+	MostRetryDelays = 100
+)
+
 // settings are what a queue has of its own: where it differs from what the configuration says.
 type settings struct {
 	paused bool

@@ -61,6 +61,12 @@ func (s stamp) same(t stamp) bool {
 	return os.SameFile(s.info, t.info) && s.info.ModTime().Equal(t.info.ModTime()) && s.info.Size() == t.info.Size()
 }
 
+// Check loads the files once, to see whether a listener could use them.
+func (o TLSOptions) Check() error {
+	_, err := (&certificates{opt: o}).config()
+	return err
+}
+
 func loadCertificates(o TLSOptions, web bool, logger *slog.Logger) (*certificates, error) {
 	c := &certificates{opt: o, alpn: "mqtt", logger: logger}
 	if web {

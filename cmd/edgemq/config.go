@@ -26,7 +26,17 @@ func (f *settingFlags) addSet(cmd *cobra.Command) {
 }
 
 func (f *settingFlags) load(more ...config.Setting) (*config.Config, error) {
-	src := config.Source{File: f.file}
+	return f.read(config.Source{Set: more})
+}
+
+// loadAll is load for a broker that is to run with the settings: the files that they name are looked at, too.
+func (f *settingFlags) loadAll(more ...config.Setting) (*config.Config, error) {
+	return f.read(config.Source{Set: more, Files: true})
+}
+
+func (f *settingFlags) read(src config.Source) (*config.Config, error) {
+	more := src.Set
+	src.File, src.Set = f.file, nil
 	if src.File == "" {
 		src.File = os.Getenv(config.EnvFile)
 	}
@@ -70,11 +80,7 @@ func configCheckCommand() *cobra.Command {
 				}
 				f.file = args[0]
 			}
-			c, err := f.load()
-			if err == nil {
-				err = c.CheckFiles()
-			}
-			if err != nil {
+			if _, err := f.loadAll(); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "ok")

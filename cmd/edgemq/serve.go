@@ -45,7 +45,7 @@ Without any flags it listens on 127.0.0.1:1883 and keeps its data in ./data. con
 			if cmd.Flags().Changed("data") {
 				more = append(more, config.Setting{Key: "data", Value: data, Origin: "--data"})
 			}
-			c, err := f.load(more...)
+			c, err := f.loadAll(more...)
 			if err != nil {
 				return err
 			}
@@ -72,9 +72,6 @@ func newLogger(w io.Writer, c config.Log) *slog.Logger {
 
 func serve(ctx context.Context, c *config.Config, logger *slog.Logger) error {
 	logger.Info("starting", "version", versionLine(), "data", c.Data, "sync", c.Store.Sync)
-	if err := c.CheckFiles(); err != nil {
-		return &exitError{exitUsage, err}
-	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // before the start, which may take a while: a SIGHUP would be the end of it
 	defer signal.Stop(hangups)

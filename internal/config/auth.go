@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/edgemq/edgemq/broker/auth"
 )
@@ -32,11 +33,10 @@ func (a *Auth) anonymous(l *Listener) bool {
 	return l.local() || l.certified()
 }
 
-// CheckFiles reads what the settings name and a broker would read at its start: users and rules. Its error is an *Error.
-func (c *Config) CheckFiles() error {
-	out := &Error{}
+// files reads what the settings name and a broker would read at its start: users, rules and certificates.
+func (l *loader) files(c *Config) {
 	check := func(key, path string, parse func(b []byte) error) {
-		if path == "" {
+		if path == "" || !l.sound(key) {
 			return
 		}
 		b, err := os.ReadFile(path)
@@ -45,10 +45,10 @@ func (c *Config) CheckFiles() error {
 		}
 		if e, ok := errors.AsType[*auth.FileError](err); ok {
 			for _, p := range e.Problems {
-				out.Problems = append(out.Problems, Problem{Where: fmt.Sprintf("%s:%d", path, p.Line), Message: p.Message})
+				l.problems = append(l.problems, Problem{Where: fmt.Sprintf("%s:%d", path, p.Line), Message: p.Message})
 			}
 		} else if err != nil {
-			out.Problems = append(out.Problems, Problem{Key: key, Message: err.Error()})
+			l.problem(key, key, err.Error())
 		}
 	}
 	check("auth.users_file", c.Auth.UsersFile, func(b []byte) error {
@@ -59,8 +59,14 @@ func (c *Config) CheckFiles() error {
 		_, err := auth.ParseRules(c.Auth.ACLFile, b)
 		return err
 	})
-	if len(out.Problems) > 0 {
-		return out
+	for i, listener := range c.Listeners {
+		at := fmt.Sprintf("listeners[%d]", i)
+		if !slices.Contains(secure, listener.Type) || !l.sound(at) {
+			continue
+		}
+		o := listener.broker().TLS
+		if err := o.Check(); err != nil {
+			l.problem("listeners", at, err.Error())
+		}
 	}
-	return nil
 }

@@ -42,21 +42,31 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
-func TestCheckFiles(t *testing.T) {
+// With Files, what the settings name is read, and what is wrong there is said beside what is wrong with the settings.
+func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	rules := filepath.Join(dir, "rules")
 	if err := os.WriteFile(rules, []byte("anyone allow both a/#\nanyone allow both a#\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := load(t, "auth: {users_file: "+dir+"/none, acl_file: "+rules+"}\n", nil)
-	if err != nil {
+	file := filepath.Join(dir, "my.yaml")
+	yaml := "auth: {acl_file: " + rules + "}\nlog:\n  level: loud\nlisteners:\n- name: a\n  address: localhost:1\n  type: tls\n  cert: " + dir + "/none\n  key: x\n"
+	if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err = c.CheckFiles()
-	if _, ok := AsError(err); !ok || !strings.Contains(err.Error(), "auth.users_file: ") || !strings.Contains(err.Error(), rules+":2: ") {
-		t.Errorf("got %v", err)
+	_, err := Load(Source{File: file, Env: []string{"EDGEMQ_AUTH_USERS_FILE=" + dir + "/nobody"}, Files: true})
+	if _, ok := AsError(err); !ok {
+		t.Fatalf("got %v", err)
 	}
-	if err := Default().CheckFiles(); err != nil {
+	for _, want := range []string{
+		file + ":3: log.level: ", file + ":5: listeners[0]: load certificate: open " + dir + "/none: no such file", rules + ":2: ",
+		"environment variable EDGEMQ_AUTH_USERS_FILE: auth.users_file: open " + dir + "/nobody: no such file",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("it does not say %q:\n%v", want, err)
+		}
+	}
+	if _, err := Load(Source{Env: []string{}, Files: true}); err != nil {
 		t.Error(err)
 	}
 }

@@ -149,6 +149,12 @@ func TestAccepted(t *testing.T) {
 		}},
 		{"what Kubernetes sets", "", []string{"EDGEMQ_SERVICE_HOST=10.0.0.1", "EDGEMQ_PORT_1883_TCP=tcp://10.0.0.1:1883", "EDGEMQ_PORT=x", "EDGEMQ_CONFIG=x"}, nil, func(*Config) {}},
 		{"a list from the environment", "", []string{"EDGEMQ_STORE_EXCLUDE=video/#, +/debug"}, nil, func(c *Config) { c.Store.Exclude = []string{"video/#", "+/debug"} }},
+		{"a YAML list from the environment", "", []string{"EDGEMQ_STORE_EXCLUDE= [video/#, '+/debug', '[x]/y']"}, nil, func(c *Config) {
+			c.Store.Exclude = []string{"video/#", "+/debug", "[x]/y"}
+		}},
+		{"one over several lines", "", []string{"EDGEMQ_STORE_EXCLUDE=- video/#\n- a,b/c\n"}, nil, func(c *Config) { c.Store.Exclude = []string{"video/#", "a,b/c"} }},
+		{"an empty one over what the file says", "store: {exclude: [a]}", []string{"EDGEMQ_STORE_EXCLUDE=[]"}, nil, func(c *Config) { c.Store.Exclude = []string{} }},
+		{"a YAML list in a flag", "", nil, []Setting{{"store.exclude", "[a, b]", "--set"}}, func(c *Config) { c.Store.Exclude = []string{"a", "b"} }},
 		{"sections from the environment", "", []string{"EDGEMQ_QUEUES=[{name: q, topics: [a/#]}]"}, nil, func(c *Config) {
 			c.Queues = []Queue{queue("q", "a/#")}
 		}},
@@ -222,8 +228,8 @@ func TestRefused(t *testing.T) {
 		{"too large", "session: {window: 65536}\n", nil, nil, `my.yaml:1: session.window: "65536" is not possible: it must be a whole number from 1 to 65535`},
 		{"more than the store takes", "store: {journal_file: 4GiB}\n", nil, nil, `my.yaml:1: store.journal_file: "4GiB" is not possible: it must be a size from 4MiB to 2GiB`},
 		{"a segment as large", "store: {segment_bytes: 4095MiB}\n", nil, nil, `my.yaml:1: store.segment_bytes: "4095MiB" is not possible: it must be a size from 1MiB to 2GiB`},
-		{"negative", "retention: {age: -1s}\n", nil, nil, `my.yaml:1: retention.age: "-1s" is not possible: it must be a duration from 0 to 36500d`},
-		{"no unit", "retention: {age: 10}\n", nil, nil, `my.yaml:1: retention.age: "10" is not possible: it must be a duration from 0 to 36500d`},
+		{"negative", "retention: {age: -1s}\n", nil, nil, `my.yaml:1: retention.age: "-1s" is not possible: it must be 0 or a duration from 1s to 36500d`},
+		{"no unit", "retention: {age: 10}\n", nil, nil, `my.yaml:1: retention.age: "10" is not possible: it must be 0 or a duration from 1s to 36500d`},
 		{"more than an int64", "store: {tail_bytes: 9999999999TiB}\n", nil, nil, `my.yaml:1: store.tail_bytes: "9999999999TiB" is not possible: it must be a size from 1MiB to 64GiB`},
 		{"not a number", "session: {window: many}\n", nil, nil, `my.yaml:1: session.window: "many" is not possible: it must be a whole number from 1 to 65535`},
 		{"a fraction", "session: {window: 1.5}\n", nil, nil, `my.yaml:1: session.window: "1.5" is not possible: it must be a whole number from 1 to 65535`},
@@ -234,11 +240,11 @@ func TestRefused(t *testing.T) {
 		{"a token that YAML reads as another number", "admin: {token: 0123}\n", nil, nil, "my.yaml:1: admin.token: without quotes 0123 is the number 83; put it in quotes"},
 		{"a section for a value", "store: {sync: {a: b}}\n", nil, nil, "my.yaml:1: store.sync: a section is not possible: it must be always, interval or none"},
 		{"a value for a section", "log: debug\n", nil, nil, "my.yaml:1: log: it is a section, not a value: log.level, log.format"},
-		{"a value for a list", "queues: orders\n", nil, nil, `my.yaml:1: queues: "orders" is not possible: it must be a list of sections with name, topics, max_in_flight, max_deliveries, retry_delay, dead_letter, ordered, exclusive, ack_timeout, max_messages, max_bytes, max_age, overflow`},
+		{"a value for a list", "queues: orders\n", nil, nil, `my.yaml:1: queues: "orders" is not possible: it must be a list of sections with name, topics, max_in_flight, max_deliveries, retry_delay, dead_letter, ordered, exclusive, ack_timeout, max_messages, max_bytes, max_age, overflow, as in [{name: orders, topics: [shop/+/order]}]`},
 		{"nothing", "data:\n", nil, nil, "my.yaml:1: data: it has no value; leave the key out to have its default"},
 		{"empty", "data: ''\n", nil, nil, `my.yaml:1: data: "" is not possible: it is empty; it must be a directory`},
 		{"twice", "data: a\ndata: b\n", nil, nil, "my.yaml:2: data: it is there twice, first on line 1"},
-		{"not YAML", "data: [\n", nil, nil, "my.yaml: line 1: did not find expected node content"},
+		{"not YAML", "data: [\n", nil, nil, "my.yaml:1: this is not YAML: did not find expected node content"},
 		{"not settings", "hello\n", nil, nil, `my.yaml:1: this is not a list of settings like "data: ./data"`},
 		{"no listeners", "listeners: []\n", nil, nil, "my.yaml:1: listeners: there must be at least 1"},
 		{"a listener's type", "listeners:\n- {name: a, address: 'localhost:1', type: udp}\n", nil, nil, `my.yaml:2: listeners[0].type: "udp" is not possible: it must be tcp, tls, ws, wss or unix`},
@@ -253,6 +259,7 @@ func TestRefused(t *testing.T) {
 		{"certificates that are only requested", "listeners: [{name: a, type: tls, address: ':1', cert: x, key: x, client_ca: x, client_cert: request}]\n", nil, nil, "my.yaml:1: listeners[0].address: :1 can be reached from other machines, and anybody there could connect without a password: set auth.users_file (edgemq passwd FILE USER writes it), or auth.anonymous to true if that is meant, or listen on 127.0.0.1"},
 		{"a name twice", "queues:\n- name: a\n- name: b\n- name: a\n", nil, nil, `my.yaml:4: queues[2].name: "a" is taken by [0]`},
 		{"a queue's name", "queues: [{name: a b}]\n", nil, nil, `my.yaml:1: queues[0].name: "a b" is not possible: that is not a queue name; it must be 1 to 128 of A-Z a-z 0-9 _ . -`},
+		{"a queue's dead letters", "queues:\n- name: a\n  dead_letter: a\n", nil, nil, "my.yaml:3: queues[0].dead_letter: a queue cannot be its own dead letter queue: leave it out, or name another"},
 		{"a queue's topics", "queues:\n- name: a\n  topics:\n  - x/#\n  - a/#/b\n", nil, nil, `my.yaml:5: queues[0].topics[1]: "a/#/b" is not possible: # must be a level of its own and the last one`},
 		{"a filter", "store: {exclude: [a+]}\n", nil, nil, `my.yaml:1: store.exclude[0]: "a+" is not possible: + must be a level of its own`},
 		{"a special filter", "store: {exclude: [$queue/a]}\n", nil, nil, `my.yaml:1: store.exclude[0]: "$queue/a" is not possible: names that begin with $queue, $share, $s, $delayed, $exclusive, $v5, $edgemq or $SYS are not stored topics`},
@@ -267,14 +274,35 @@ func TestRefused(t *testing.T) {
 		{"packets larger than a group", "limits: {max_packet: 100MiB}\n", nil, nil, "my.yaml:1: limits.max_packet: 100MiB is more than half of store.journal_file (64MiB)"},
 		{"an unknown variable", "", []string{"EDGEMQ_STORE_SINC=none"}, nil, "environment variable EDGEMQ_STORE_SINC: there is no such key; is EDGEMQ_STORE_SYNC meant?"},
 		{"a variable's value", "", []string{"EDGEMQ_STORE_SYNC=maybe"}, nil, `environment variable EDGEMQ_STORE_SYNC: store.sync: "maybe" is not possible: it must be always, interval or none`},
-		{"a variable that is no list", "", []string{"EDGEMQ_QUEUES=orders"}, nil, `environment variable EDGEMQ_QUEUES: queues: "orders" is not possible: it must be a list of sections with name, topics, max_in_flight, max_deliveries, retry_delay, dead_letter, ordered, exclusive, ack_timeout, max_messages, max_bytes, max_age, overflow`},
+		{"a variable that is no list", "", []string{"EDGEMQ_QUEUES=orders"}, nil, `environment variable EDGEMQ_QUEUES: queues: "orders" is not possible: it must be a list of sections with name, topics, max_in_flight, max_deliveries, retry_delay, dead_letter, ordered, exclusive, ack_timeout, max_messages, max_bytes, max_age, overflow, as in [{name: orders, topics: [shop/+/order]}]`},
+		{"a variable that is almost a list", "", []string{"EDGEMQ_STORE_EXCLUDE=[a/#, b"}, nil, `environment variable EDGEMQ_STORE_EXCLUDE: store.exclude: "[a/#, b" is not possible: it begins as a list in YAML and is none (line 1: did not find expected ',' or ']'); it must be a list of topic filters, as in video/#, +/debug or [video/#, +/debug]`},
+		{"a variable that begins with a list", "", []string{"EDGEMQ_STORE_EXCLUDE=[a/#]: b"}, nil, `environment variable EDGEMQ_STORE_EXCLUDE: store.exclude: "[a/#]: b" is not possible: it begins as a list in YAML and is none (invalid map key: []interface {}{"a/#"}); it must be a list of topic filters, as in video/#, +/debug or [video/#, +/debug]`},
+		{"quotes in a variable", "", []string{`EDGEMQ_STORE_EXCLUDE="a/#","b"`}, nil, `environment variable EDGEMQ_STORE_EXCLUDE: store.exclude: "\"a/#\",\"b\"" is not possible: quotes belong to a list in brackets; it must be a list of topic filters, as in video/#, +/debug or [video/#, +/debug]`},
 		{"a flag's value", "", nil, []Setting{{"data", "", "--data"}}, `--data: data: "" is not possible: it is empty; it must be a directory`},
 		{"an unknown flag key", "", nil, []Setting{{"store.synk", "none", "--set"}}, "--set: store.synk: there is no such key; is store.sync meant?"},
 		{
-			"all that is wrong is said", "store: {sync: x}\nlog: {level: y}\n", nil, nil,
-			"my.yaml:2: log.level: \"y\" is not possible: it must be debug, info, warn or error\n" +
-				"my.yaml:1: store.sync: \"x\" is not possible: it must be always, interval or none",
+			"all that is wrong is said, line by line", "store: {sync: x, sinc: y}\nlisteners:\n- {name: a, address: 'localhost:70000'}\n- {name: b, address: ':1'}\n- {name: c, adress: x}\n" +
+				"log: debug\nretention:\n  age: 1ns\n  age: 2\nqueues:\n- name: q\n  name: r\nnonsense: 1\nlimits: {max_packet: 100MiB}\n",
+			[]string{"EDGEMQ_SYS_INTERVAL=1ns", "EDGEMQ_LOG_LEVLE=x"},
+			[]Setting{{"dedup.window", "1000y", "--set dedup.window"}},
+			`my.yaml:1: store.sinc: there is no such key; is store.sync meant?
+my.yaml:1: store.sync: "x" is not possible: it must be always, interval or none
+my.yaml:3: listeners[0].address: "localhost:70000" is not possible: port "70000" is not from 0 to 65535; it must be host:port, as in 127.0.0.1:1883
+my.yaml:4: listeners[1].address: :1 can be reached from other machines, and anybody there could connect without a password: set auth.users_file (edgemq passwd FILE USER writes it), or auth.anonymous to true if that is meant, or listen on 127.0.0.1
+my.yaml:5: listeners[2]: address is missing: it must be host:port, as in 127.0.0.1:1883
+my.yaml:5: listeners[2].adress: there is no such key; is address meant?
+my.yaml:6: log: it is a section, not a value: log.level, log.format
+my.yaml:8: retention.age: "1ns" is not possible: it must be 0 or a duration from 1s to 36500d
+my.yaml:9: retention.age: it is there twice, first on line 8
+my.yaml:12: queues[0].name: it is there twice, first on line 11
+my.yaml:13: nonsense: there is no such key
+my.yaml:14: limits.max_packet: 100MiB is more than half of store.journal_file (64MiB)
+environment variable EDGEMQ_LOG_LEVLE: there is no such key; is EDGEMQ_LOG_LEVEL meant?
+--set dedup.window: dedup.window: "1000y" is not possible: it must be 0 or a duration from 1s to 30d
+environment variable EDGEMQ_SYS_INTERVAL: sys.interval: "1ns" is not possible: it must be 0 or a duration from 100ms to 1h`,
 		},
+		{"a tab", "log:\n\tlevel: debug\n", nil, nil, "my.yaml:2: this is not YAML: found character that cannot start any token; indent with spaces, not tabs, and put texts with special characters in quotes"},
+		{"an anchor in itself", "data: &a [*a]\n", nil, nil, "my.yaml:1: data: anchor 'a' value contains itself"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -286,6 +314,50 @@ func TestRefused(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// Every duration, size and number has a least and a most that make sense; 0 is possible only where the reference says what it means.
+func TestBounds(t *testing.T) {
+	check := func(name, doc string, r rule, dst any) {
+		t.Helper()
+		absurd := []string{"-1", "-1s", "9223372036854775807"}
+		switch r := r.(type) {
+		case span:
+			absurd = append(absurd, "1ns", "292y", "2500000h")
+			if r.orZero && !strings.Contains(doc, "0") {
+				t.Errorf("%s: 0 is possible, and nothing says what it means", name)
+			}
+		case size:
+			absurd = append(absurd, "9000000TiB")
+			if r.orZero && !strings.Contains(doc, "0") {
+				t.Errorf("%s: 0 is possible, and nothing says what it means", name)
+			}
+			if r.max > 1 && !r.orZero && r.min == 0 {
+				t.Errorf("%s: from 0 on", name)
+			}
+		case number:
+		default:
+			return
+		}
+		for _, v := range absurd {
+			if len(r.set(dst, v)) == 0 {
+				t.Errorf("%s: %s is accepted", name, v)
+			}
+		}
+	}
+	c := Default()
+	for _, k := range keys {
+		check(k.name, k.doc, k.rule, k.field(c))
+	}
+	for _, k := range queueKeys {
+		check("queues."+k.name, k.doc, k.rule, k.field(&Queue{}))
+	}
+	for _, k := range topicKeys {
+		check("topics."+k.name, k.doc, k.rule, k.field(&Topic{}))
+	}
+	for _, k := range listenerKeys {
+		check("listeners."+k.name, k.doc, k.rule, k.field(&Listener{}))
 	}
 }
 
@@ -376,6 +448,11 @@ func TestQueueSettings(t *testing.T) {
 		{"max_deliveries=-1", `max_deliveries: "-1" is not possible: it must be a whole number from 0 to 1000000`},
 		{"name=x", `there is no setting "name"; there are max_in_flight, max_deliveries, retry_delay, dead_letter, ordered, exclusive, ack_timeout, max_messages, max_bytes, max_age, overflow`},
 		{"ordered", `"ordered" is not key=value`},
+		{"ack_timeout=1ns", `ack_timeout: "1ns" is not possible: it must be 0 or a duration from 1s to 365d`},
+		{"ack_timeout=0", `{"ack_timeout":"0s"}`},
+		{"retry_delay=1ns,1s", `retry_delay: "1ns" is not possible: it must be a duration from 1ms to 365d`},
+		{"retry_delay=[]", `retry_delay: a list of 0 is not possible: it must be a list of 1 to 100 durations`},
+		{"retry_delay=[1s", `retry_delay: "[1s" is not possible: it begins as a list in YAML and is none (line 1: did not find expected ',' or ']'); it must be a list of 1 to 100 durations, as in 1s, 1m or [1s, 1m]`},
 	} {
 		m, err := QueueSettings([]string{tc.in})
 		got := fmt.Sprint(err)

@@ -2,24 +2,27 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// document is a YAML file's keys and the lines they stand on. viper has the values; it forgets the lines.
+// document is a YAML file's keys, the lines they stand on, and the values of those that nothing is wrong with.
 type document struct {
-	path  string
-	lines map[string]int // "store.sync", "listeners[0].address"
+	path   string
+	lines  map[string]int // "store.sync", "listeners[0].address"
+	values map[string]any // "store.sync"
 }
 
 // parseDocument finds the keys of the file and refuses the unknown ones.
 func parseDocument(path string, b []byte) (*document, []Problem) {
-	d := &document{path: path, lines: map[string]int{}}
+	d := &document{path: path, lines: map[string]int{}, values: map[string]any{}}
 	var root yaml.Node
 	if err := yaml.Unmarshal(b, &root); err != nil {
-		return d, []Problem{{Where: path, Message: strings.TrimPrefix(err.Error(), "yaml: ")}}
+		return d, []Problem{syntaxProblem(path, err)}
 	}
 	if len(root.Content) == 0 {
 		return d, nil // an empty file
@@ -29,9 +32,29 @@ func parseDocument(path string, b []byte) (*document, []Problem) {
 		return d, nil // nothing but comments
 	}
 	if top.Kind != yaml.MappingNode {
-		return d, []Problem{{Where: d.at(top.Line), Message: "this is not a list of settings like \"data: ./data\""}}
+		return d, []Problem{{Where: d.at(top.Line), line: top.Line, Message: "this is not a list of settings like \"data: ./data\""}}
 	}
 	return d, d.section(top, "")
+}
+
+// yamlMessage is an error of the YAML package without its own name.
+func yamlMessage(err error) string { return strings.TrimPrefix(err.Error(), "yaml: ") }
+
+var yamlLine = regexp.MustCompile(`^line ([0-9]+): (.*)$`)
+
+// syntaxProblem says where a file is no YAML. The parser stops there, so nothing is known of the rest.
+func syntaxProblem(path string, err error) Problem {
+	message := yamlMessage(err)
+	p := Problem{Where: path}
+	if m := yamlLine.FindStringSubmatch(message); m != nil {
+		p.line, _ = strconv.Atoi(m[1])
+		p.Where, message = path+":"+m[1], m[2]
+	}
+	p.Message = "this is not YAML: " + message
+	if strings.Contains(message, "cannot start any token") {
+		p.Message += "; indent with spaces, not tabs, and put texts with special characters in quotes"
+	}
+	return p
 }
 
 func (d *document) at(line int) string { return fmt.Sprintf("%s:%d", d.path, line) }
@@ -39,14 +62,14 @@ func (d *document) at(line int) string { return fmt.Sprintf("%s:%d", d.path, lin
 func (d *document) has(key string) bool { _, ok := d.lines[key]; return ok }
 
 // where finds the line of a path or, failing that, of what it lies in.
-func (d *document) where(path string) string {
+func (d *document) where(path string) (where string, line int) {
 	for {
 		if line, ok := d.lines[path]; ok {
-			return d.at(line)
+			return d.at(line), line
 		}
 		cut := strings.LastIndexAny(path, ".[")
 		if cut < 0 {
-			return d.path
+			return d.path, 0
 		}
 		path = path[:cut]
 	}
@@ -61,7 +84,7 @@ func (d *document) section(n *yaml.Node, prefix string) []Problem {
 		k, v := n.Content[i], resolve(n.Content[i+1])
 		path := prefix + k.Value
 		problem := func(message string) {
-			problems = append(problems, Problem{Where: d.at(k.Line), Key: path, Message: message})
+			problems = append(problems, Problem{Where: d.at(k.Line), line: k.Line, Key: path, Message: message})
 		}
 		isKey := slices.Contains(names, path)
 		isSection := slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, path+".") })
@@ -82,8 +105,18 @@ func (d *document) section(n *yaml.Node, prefix string) []Problem {
 		case isKey:
 			if number := misread(path, v); number != "" {
 				problem(fmt.Sprintf("without quotes %s is the number %s; put it in quotes", v.Value, number))
+				continue
 			}
-			d.index(v, path)
+			twice := d.index(v, path)
+			problems = append(problems, twice...)
+			var value any
+			switch err := v.Decode(&value); {
+			case len(twice) > 0:
+			case err != nil:
+				problem(yamlMessage(err))
+			default:
+				d.values[path] = value
+			}
 		case v.Kind != yaml.MappingNode:
 			problem("it is a section, not a value: " + strings.Join(below(names, path), ", "))
 		default:
@@ -109,23 +142,28 @@ func misread(path string, n *yaml.Node) string {
 	return scalar(raw)
 }
 
-// index notes the lines of what is in a value.
-func (d *document) index(n *yaml.Node, path string) {
-	n = resolve(n)
+// index notes the lines of what is in a value, and says which keys are there twice.
+// It leaves aliases alone, which may lead back to where they are.
+func (d *document) index(n *yaml.Node, path string) (problems []Problem) {
 	switch n.Kind {
 	case yaml.SequenceNode:
 		for i, item := range n.Content {
 			at := fmt.Sprintf("%s[%d]", path, i)
 			d.lines[at] = item.Line
-			d.index(item, at)
+			problems = append(problems, d.index(item, at)...)
 		}
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			at := path + "." + n.Content[i].Value
-			d.lines[at] = n.Content[i].Line
-			d.index(n.Content[i+1], at)
+			at, line := path+"."+n.Content[i].Value, n.Content[i].Line
+			if first, twice := d.lines[at]; twice {
+				problems = append(problems, Problem{Where: d.at(line), line: line, Key: at, Message: fmt.Sprintf("it is there twice, first on line %d", first)})
+				continue
+			}
+			d.lines[at] = line
+			problems = append(problems, d.index(n.Content[i+1], at)...)
 		}
 	}
+	return problems
 }
 
 func resolve(n *yaml.Node) *yaml.Node {

@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/store"
 )
 
@@ -28,7 +29,7 @@ const (
 var keys = []key{
 	{
 		"listeners", "[{name: tcp, type: tcp, address: '127.0.0.1:1883'}]",
-		list[Listener]{keys: listenerKeys, atLeast: 1, unique: "name"},
+		list[Listener]{keys: listenerKeys, like: `[{name: tcp, address: "127.0.0.1:1883"}]`, atLeast: 1, unique: "name"},
 		func(c *Config) any { return &c.Listeners },
 		"Where clients connect. An address other machines can reach needs users, certificates of clients, or auth.anonymous: true.",
 	},
@@ -86,55 +87,55 @@ var keys = []key{
 	},
 	{
 		"store.sync_interval", "100ms",
-		span{time.Millisecond, time.Minute},
+		span{time.Millisecond, time.Minute, false},
 		func(c *Config) any { return &c.Store.SyncInterval },
 		"How often store.sync: interval syncs.",
 	},
 	{
 		"store.journal_file", "64MiB",
-		size{4 * mib, store.MaxFileBytes},
+		size{4 * mib, store.MaxFileBytes, false},
 		func(c *Config) any { return &c.Store.JournalFile },
 		"Size of one journal file. Files are made in advance and used again.",
 	},
 	{
 		"store.checkpoint_bytes", "256MiB",
-		size{4 * mib, 64 * gib},
+		size{4 * mib, 64 * gib, false},
 		func(c *Config) any { return &c.Store.CheckpointBytes },
 		"Checkpoint after so many bytes of journal. It bounds the work of the next start.",
 	},
 	{
 		"store.checkpoint_interval", "30s",
-		span{time.Second, day},
+		span{time.Second, day, false},
 		func(c *Config) any { return &c.Store.CheckpointInterval },
 		"And at least this often while anything has changed.",
 	},
 	{
 		"store.segment_bytes", "64MiB",
-		size{mib, store.MaxFileBytes},
+		size{mib, store.MaxFileBytes, false},
 		func(c *Config) any { return &c.Store.SegmentBytes },
 		"A client's segment file is sealed at this size. Retention deletes whole sealed segments.",
 	},
 	{
 		"store.shared_below", "64KiB",
-		size{1, gib},
+		size{1, gib, false},
 		func(c *Config) any { return &c.Store.SharedBelow },
 		"Clients that have written less and have no persistent session share segment files.",
 	},
 	{
 		"store.tail_bytes", "32MiB",
-		size{mib, 64 * gib},
+		size{mib, 64 * gib, false},
 		func(c *Config) any { return &c.Store.TailBytes },
 		"The newest messages kept in memory for consumers that keep up.",
 	},
 	{
 		"store.cache_bytes", "32MiB",
-		size{mib, 64 * gib},
+		size{mib, 64 * gib, false},
 		func(c *Config) any { return &c.Store.CacheBytes },
 		"Cache of blocks read from disk, shared by all consumers that have fallen behind.",
 	},
 	{
 		"store.min_free", "64MiB",
-		size{mib, 64 * tib},
+		size{mib, 64 * tib, false},
 		func(c *Config) any { return &c.Store.MinFree },
 		"With less free disk space than this, publishes of QoS 1 and 2 are refused until there is room.\n" +
 			"Consumers go on.",
@@ -147,46 +148,46 @@ var keys = []key{
 	},
 	{
 		"store.exclude", "[]",
-		texts{want: "topic filters", check: checkFilter},
+		texts{want: "topic filters", like: "video/#, +/debug", check: checkFilter},
 		func(c *Config) any { return &c.Store.Exclude },
 		"Topic filters that nobody wants kept: what matches goes to live subscribers only, at any QoS.",
 	},
 	{
 		"retention.age", "0",
-		span{0, 100 * 365 * day},
+		span{time.Second, 100 * 365 * day, true},
 		func(c *Config) any { return &c.Retention.Age },
 		"Delete messages older than this. 0 keeps them. What a queue or a persistent session has yet to\n" +
 			"deliver is kept in any case.",
 	},
 	{
 		"retention.bytes", "0",
-		size{0, 1 << 60},
+		size{mib, 1 << 60, true},
 		func(c *Config) any { return &c.Retention.Bytes },
 		"Delete the oldest messages when segments hold more bytes than this. 0 keeps them.",
 	},
 	{
 		"retention.topics", "[]",
-		list[TopicRetention]{keys: topicRetentionKeys},
+		list[TopicRetention]{keys: topicRetentionKeys, like: "[{filter: raw/#, age: 1d}]"},
 		func(c *Config) any { return &c.Retention.Topics },
 		"Ages for topics that differ from retention.age; the first filter that matches counts. age: 0 keeps.",
 	},
 	{
 		"topics", "[]",
-		list[Topic]{keys: topicKeys, whole: checkTopic},
+		list[Topic]{keys: topicKeys, like: "[{filter: sensors/#, max_messages: 100}]", whole: checkTopic},
 		func(c *Config) any { return &c.Topics },
 		"What is kept of which topics: of each topic that a filter matches, by itself. The first filter that matches\n" +
 			"counts (docs/OPERATIONS.md). Limits count stored messages only, and do not concern retained ones.",
 	},
 	{
 		"session.max_expiry", "0",
-		span{0, maxExpiry},
+		span{time.Second, maxExpiry, true},
 		func(c *Config) any { return &c.Session.MaxExpiry },
 		"The longest session expiry a client may have. 0: what it asks for. Longer wishes are shortened, and\n" +
 			"the CONNACK says so.",
 	},
 	{
 		"session.v3_expiry", "0",
-		span{0, maxExpiry},
+		span{time.Second, maxExpiry, true},
 		func(c *Config) any { return &c.Session.V3Expiry },
 		"How long an MQTT 3.1.1 session with clean session = 0 is kept while offline. 0: for ever.",
 	},
@@ -204,26 +205,26 @@ var keys = []key{
 	},
 	{
 		"session.window_bytes", "8MiB",
-		size{64 * kib, 4 * gib},
+		size{64 * kib, 4 * gib, false},
 		func(c *Config) any { return &c.Session.WindowBytes },
 		"Bytes in flight to one client.",
 	},
 	{
 		"session.max_lag.bytes", "1GiB",
-		size{0, 1 << 60},
+		size{64 * kib, 1 << 60, true},
 		func(c *Config) any { return &c.Session.MaxLag.Bytes },
 		"How far a clean session may fall behind before it skips to now (QoS 0) or is disconnected (QoS 1, 2).\n" +
 			"0: no bound. Persistent sessions and queues are never cut off.",
 	},
 	{
 		"session.max_lag.time", "1h",
-		span{0, 365 * day},
+		span{time.Second, 365 * day, true},
 		func(c *Config) any { return &c.Session.MaxLag.Time },
 		"The same by the age of the oldest message not yet sent. 0: no bound.",
 	},
 	{
 		"dedup.window", "2m",
-		span{0, 30 * day},
+		span{time.Second, 30 * day, true},
 		func(c *Config) any { return &c.Dedup.Window },
 		"How long a publisher's @MessageIds are remembered: a second publish with one is acknowledged and not\n" +
 			"stored. They are read back from the log at a start. 0: they mean nothing.",
@@ -249,20 +250,20 @@ var keys = []key{
 	},
 	{
 		"queues", "[]",
-		list[Queue]{keys: queueKeys, unique: "name"},
+		list[Queue]{keys: queueKeys, whole: checkQueue, like: "[{name: orders, topics: [shop/+/order]}]", unique: "name"},
 		func(c *Config) any { return &c.Queues },
 		"Queues that exist from the start, each with the topic filters bound to it. Removing one here neither\n" +
 			"deletes the queue nor unbinds its topics. What edgemq queue set says of a queue counts over what is here.",
 	},
 	{
 		"limits.connect_timeout", "10s",
-		span{100 * time.Millisecond, 10 * time.Minute},
+		span{100 * time.Millisecond, 10 * time.Minute, false},
 		func(c *Config) any { return &c.Limits.ConnectTimeout },
 		"A connection that has not sent a complete CONNECT by then is closed.",
 	},
 	{
 		"limits.max_packet", "1MiB",
-		size{kib, 256*mib - 1},
+		size{kib, 256*mib - 1, false},
 		func(c *Config) any { return &c.Limits.MaxPacket },
 		"The largest packet a client may send; announced to MQTT 5 clients.",
 	},
@@ -305,7 +306,7 @@ var keys = []key{
 	},
 	{
 		"limits.keep_alive_max", "0",
-		span{0, 65535 * time.Second},
+		span{time.Second, 65535 * time.Second, true},
 		func(c *Config) any { return &c.Limits.KeepAliveMax },
 		"The longest keep alive an MQTT 5 client may have; told to it as Server Keep Alive. 0: what it asks for.",
 	},
@@ -337,13 +338,13 @@ var keys = []key{
 	},
 	{
 		"sys.interval", "10s",
-		span{0, time.Hour},
+		span{100 * time.Millisecond, time.Hour, true},
 		func(c *Config) any { return &c.Sys.Interval },
 		"How often statistics are made, and published under $SYS/broker/ if somebody listens. 0: never.",
 	},
 	{
 		"shutdown.timeout", "10s",
-		span{100 * time.Millisecond, 10 * time.Minute},
+		span{100 * time.Millisecond, 10 * time.Minute, false},
 		func(c *Config) any { return &c.Shutdown.Timeout },
 		"How long a clean stop waits for clients to take the acknowledgements of what was accepted.",
 	},
@@ -354,16 +355,16 @@ const maxExpiry = (1<<32 - 2) * time.Second
 
 var topicRetentionKeys = []itemKey[TopicRetention]{
 	{"filter", "", text{want: "a topic filter, as in sensors/+/raw", check: checkFilter}, func(r *TopicRetention) any { return &r.Filter }, "topic filter", nil},
-	{"age", "", span{0, 100 * 365 * day}, func(r *TopicRetention) any { return &r.Age }, "0: kept", nil},
+	{"age", "", span{time.Second, 100 * 365 * day, true}, func(r *TopicRetention) any { return &r.Age }, "0: kept", nil},
 }
 
 var topicKeys = []itemKey[Topic]{
 	{"filter", "", text{want: "a topic filter, as in sensors/+/raw", check: checkFilter}, func(t *Topic) any { return &t.Filter }, "topic filter", nil},
 	{"store", "true", boolean{}, func(t *Topic) any { return &t.Store }, "false: messages go to live subscribers only, as with store.exclude", nil},
 	{"keep", "all", words{"all", "last"}, func(t *Topic) any { return &t.Keep }, "all, or last: of each topic only the newest message", nil},
-	{"max_age", "0", span{0, 100 * 365 * day}, func(t *Topic) any { return &t.MaxAge }, "older messages are dropped; 0: what retention says", nil},
-	{"max_bytes", "0", size{0, 1 << 50}, func(t *Topic) any { return &t.MaxBytes }, "of a topic's messages, with 44 each for their headers; 0: any number", nil},
-	{"max_messages", "0", number{0, 1 << 50}, func(t *Topic) any { return &t.MaxMessages }, "of a topic; 0: any number", nil},
+	{"max_age", "0", span{time.Second, 100 * 365 * day, true}, func(t *Topic) any { return &t.MaxAge }, "older messages are dropped; 0: what retention says", nil},
+	{"max_bytes", "0", size{kib, 1 << 50, true}, func(t *Topic) any { return &t.MaxBytes }, "of a topic's messages, with 44 each for their headers; 0: any number", nil},
+	{"max_messages", "0", number{0, feed.MostMessages}, func(t *Topic) any { return &t.MaxMessages }, "of a topic; 0: any number", nil},
 	{"overflow", "drop_oldest", words{"drop_oldest", "reject"}, func(t *Topic) any { return &t.Overflow }, "drop_oldest, or reject what would be too much", nil},
 	{"protect", "true", boolean{}, func(t *Topic) any { return &t.Protect }, "false: also what a queue or a persistent session has yet to deliver is dropped", nil},
 }
@@ -379,18 +380,25 @@ func checkTopic(t *Topic) []Problem {
 	return nil
 }
 
+func checkQueue(q *Queue) []Problem {
+	if q.DeadLetter == q.Name {
+		return []Problem{{Key: ".dead_letter", Message: "a queue cannot be its own dead letter queue: leave it out, or name another"}}
+	}
+	return nil
+}
+
 var queueKeys = []itemKey[Queue]{
 	{"name", "", text{want: "1 to 128 of A-Z a-z 0-9 _ . -", check: checkQueueName}, func(q *Queue) any { return &q.Name }, "clients use $queue/<name>", nil},
-	{"topics", "[]", texts{want: "topic filters", check: checkFilter}, func(q *Queue) any { return &q.Topics }, "topic filters bound to it", nil},
-	{"max_in_flight", "0", number{0, 65535}, func(q *Queue) any { return &q.MaxInFlight }, "unacknowledged messages of one consumer; 0: its window", nil},
-	{"max_deliveries", "5", number{0, 1_000_000}, func(q *Queue) any { return &q.MaxDeliveries }, "a message refused so often goes to the dead letters; 0: never", nil},
-	{"retry_delay", "[1s, 2s, 4s, 8s]", texts{want: "durations, as in [1s, 1m]", check: checkSpan}, func(q *Queue) any { return &q.RetryDelay }, "after the first, second, ... refusal", nil},
+	{"topics", "[]", texts{want: "topic filters", like: "video/#, +/debug", check: checkFilter}, func(q *Queue) any { return &q.Topics }, "topic filters bound to it", nil},
+	{"max_in_flight", "0", number{0, feed.MostInFlight}, func(q *Queue) any { return &q.MaxInFlight }, "unacknowledged messages of one consumer; 0: its window", nil},
+	{"max_deliveries", "5", number{0, feed.MostDeliveries}, func(q *Queue) any { return &q.MaxDeliveries }, "a message refused so often goes to the dead letters; 0: never", nil},
+	{"retry_delay", "[1s, 2s, 4s, 8s]", texts{want: "durations", like: "1s, 1m", check: checkRetryDelay, least: 1, most: feed.MostRetryDelays}, func(q *Queue) any { return &q.RetryDelay }, "after the first, second, ... refusal", nil},
 	{"dead_letter", "''", text{want: "a queue's name, or nothing", check: checkDeadLetter}, func(q *Queue) any { return &q.DeadLetter }, "queue for dead letters; empty: <name>-dead", nil},
 	{"ordered", "false", boolean{}, func(q *Queue) any { return &q.Ordered }, "a refused message holds back the later ones of its key", nil},
 	{"exclusive", "false", boolean{}, func(q *Queue) any { return &q.Exclusive }, "one consumer at a time; the others stand by, first come, first served", nil},
-	{"ack_timeout", "0", span{0, 365 * day}, func(q *Queue) any { return &q.AckTimeout }, "a consumer that keeps a message longer is disconnected; 0: never", nil},
-	{"max_messages", "0", number{0, 1 << 50}, func(q *Queue) any { return &q.MaxMessages }, "that may wait; 0: any number", nil},
-	{"max_bytes", "0", size{0, 1 << 50}, func(q *Queue) any { return &q.MaxBytes }, "that may wait; 0: any number", nil},
-	{"max_age", "0", span{0, 100 * 365 * day}, func(q *Queue) any { return &q.MaxAge }, "older messages are dropped; 0: none", nil},
+	{"ack_timeout", "0", span{feed.LeastAckTimeout, feed.MostAckTimeout, true}, func(q *Queue) any { return &q.AckTimeout }, "a consumer that keeps a message longer is disconnected; 0: never", nil},
+	{"max_messages", "0", number{0, feed.MostMessages}, func(q *Queue) any { return &q.MaxMessages }, "that may wait; 0: any number", nil},
+	{"max_bytes", "0", size{feed.LeastBytes, feed.MostBytes, true}, func(q *Queue) any { return &q.MaxBytes }, "that may wait; 0: any number", nil},
+	{"max_age", "0", span{feed.LeastAge, feed.MostAge, true}, func(q *Queue) any { return &q.MaxAge }, "older messages are dropped; 0: none", nil},
 	{"overflow", "drop_oldest", words{"drop_oldest", "reject"}, func(q *Queue) any { return &q.Overflow }, "drop_oldest, or reject what is sent to the queue itself", nil},
 }

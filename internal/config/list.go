@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,6 +32,7 @@ func (k itemKey[T]) isDefault(item *T) bool {
 // list is a list of sections.
 type list[T any] struct {
 	keys    []itemKey[T]
+	like    string // an example
 	atLeast int
 	unique  string             // the text key that no two items may share; "" is none
 	whole   func(*T) []Problem // checks a whole item, whose keys are fine one by one; nil checks nothing
@@ -66,15 +68,15 @@ func (l list[T]) doc() []string {
 
 func (l list[T]) set(dst, raw any) []Problem {
 	if s, ok := raw.(string); ok { // from the environment or a flag
-		var v []any
+		var v any
 		if err := yaml.Unmarshal([]byte(s), &v); err != nil {
-			return refuse(l, raw)
+			return []Problem{{Message: fmt.Sprintf("%s is not possible (%s): it must be %s, as in %s", show(raw), yamlMessage(err), l.wants(), l.like)}}
 		}
 		raw = v
 	}
 	items, ok := raw.([]any)
 	if !ok {
-		return refuse(l, raw)
+		return []Problem{{Message: fmt.Sprintf("%s is not possible: it must be %s, as in %s", show(raw), l.wants(), l.like)}}
 	}
 	if len(items) < l.atLeast {
 		return []Problem{{Message: fmt.Sprintf("there must be at least %d", l.atLeast)}}
@@ -98,7 +100,7 @@ func (l list[T]) set(dst, raw any) []Problem {
 			p.Key = fmt.Sprintf("[%d]%s", i, p.Key)
 			problems = append(problems, p)
 		}
-		if name, ok := section[l.unique]; ok && len(found) == 0 {
+		if name, ok := section[l.unique]; ok {
 			if first, twice := seen[scalar(name)]; twice {
 				problems = append(problems, Problem{
 					Key:     fmt.Sprintf("[%d].%s", i, l.unique),
@@ -128,7 +130,7 @@ func (l list[T]) setItem(dst *T, section map[string]any) []Problem {
 			problems = append(problems, p)
 		}
 	}
-	for name := range section {
+	for _, name := range slices.Sorted(maps.Keys(section)) {
 		if !slices.Contains(l.names(), name) {
 			problems = append(problems, Problem{Key: "." + name, Message: unknown(name, l.names())})
 		}

@@ -49,8 +49,8 @@ var listenerKeys = []itemKey[Listener]{
 	},
 	{"address", "", text{want: wantAddress, check: notEmpty}, func(l *Listener) any { return &l.Address }, "host:port, where port 0 takes a free one; of unix the path of the socket", nil},
 	{"max_connections", "0", number{0, 10_000_000}, func(l *Listener) any { return &l.MaxConnections }, "0: no limit of its own", nil},
-	{"max_packet", "0", size{0, 256*mib - 1}, func(l *Listener) any { return &l.MaxPacket }, "0: limits.max_packet", nil},
-	{"connect_timeout", "0", span{0, 10 * time.Minute}, func(l *Listener) any { return &l.ConnectTimeout }, "0: limits.connect_timeout; handshakes of TLS and WebSocket count", nil},
+	{"max_packet", "0", size{kib, 256*mib - 1, true}, func(l *Listener) any { return &l.MaxPacket }, "0: limits.max_packet", nil},
+	{"connect_timeout", "0", span{100 * time.Millisecond, 10 * time.Minute, true}, func(l *Listener) any { return &l.ConnectTimeout }, "0: limits.connect_timeout; handshakes of TLS and WebSocket count", nil},
 	{"cert", "''", anyText, func(l *Listener) any { return &l.Cert }, "tls, wss: PEM file with the certificate and its chain; looked at for changes when clients come", secure},
 	{"key", "''", anyText, func(l *Listener) any { return &l.Key }, "tls, wss: PEM file with its key", secure},
 	{"client_ca", "''", anyText, func(l *Listener) any { return &l.ClientCA }, "tls, wss: PEM file with the authorities that sign clients' certificates; without it none are asked for", secure},
@@ -64,7 +64,7 @@ var listenerKeys = []itemKey[Listener]{
 	{"path", "/mqtt", text{want: "a path, as in /mqtt", check: checkPath}, func(l *Listener) any { return &l.Path }, "ws, wss: where clients connect; anything else is 404", web},
 	{
 		"origins", "[]",
-		texts{want: "hosts", check: notEmpty},
+		texts{want: "hosts", like: "www.example.com, *.example.org", check: notEmpty},
 		func(l *Listener) any { return &l.Origins },
 		"ws, wss: hosts of web pages that may connect, as in www.example.com:8080 or *.example.com; '*' is all. A page of\n" +
 			"    the same host always may, and so may what is no web page", web,
@@ -92,6 +92,9 @@ func (l *loader) listeners(c *Config) {
 	for i := range c.Listeners {
 		listener := &c.Listeners[i]
 		at := fmt.Sprintf("listeners[%d]", i)
+		if !l.sound(at) {
+			continue
+		}
 		problem := func(key, message string) { l.problem("listeners", at+key, message) }
 		for _, k := range listenerKeys {
 			if len(k.only) > 0 && !slices.Contains(k.only, listener.Type) && !k.isDefault(listener) {
@@ -107,6 +110,9 @@ func (l *loader) listeners(c *Config) {
 		if slices.Contains(secure, listener.Type) && (listener.Cert == "" || listener.Key == "") {
 			problem("", "a listener of type "+listener.Type+" needs cert and key")
 		}
+		if !l.sound("auth.users_file", "auth.anonymous", "auth.tls_identity") {
+			continue
+		}
 		switch named := c.Auth.UsersFile != "" || c.Auth.TLSIdentity == IdentityCN && listener.ClientCA != ""; {
 		case named || c.Auth.anonymous(listener) || c.Auth.Anonymous == AnonymousFalse && !c.Auth.users():
 		case c.Auth.Anonymous == AnonymousFalse || c.Auth.Anonymous == AnonymousAuto && c.Auth.users():
@@ -115,7 +121,9 @@ func (l *loader) listeners(c *Config) {
 			problem(".address", fmt.Sprintf("%s can be reached from other machines, and anybody there could connect without a password: "+
 				"set auth.users_file (edgemq passwd FILE USER writes it), or auth.anonymous to true if that is meant, or listen on 127.0.0.1", listener.Address))
 		}
-		l.maxPacket("listeners", at+".max_packet", listener.MaxPacket, c)
+	}
+	for i, listener := range c.Listeners {
+		l.maxPacket("listeners", fmt.Sprintf("listeners[%d].max_packet", i), listener.MaxPacket, c)
 	}
 }
 

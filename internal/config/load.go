@@ -1,9 +1,10 @@
 package config
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ type Source struct {
 	File string    // a YAML file; "" is none
 	Env  []string  // NAME=value; nil means the process's own
 	Set  []Setting // from the command line
+
+	Files bool // read what the settings name and a broker reads at its start, too: users, rules, certificates
 }
 
 // Setting is a value given on the command line.
@@ -30,6 +33,8 @@ type Problem struct {
 	Where   string // file:line, environment variable or flag; "" if unknown
 	Key     string
 	Message string
+
+	line int // in the file, 0 if it is not from there
 }
 
 func (p Problem) String() string {
@@ -65,12 +70,13 @@ func envName(key string) string {
 	return envPrefix + "_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// Load reads the settings. Its error is an *Error unless the file cannot be read.
+// Load reads the settings. Its error is an *Error unless the file cannot be read, and names everything that is wrong: what is wrong with
+// one key hides only what depends on it.
 func Load(src Source) (*Config, error) {
 	if src.Env == nil {
 		src.Env = os.Environ()
 	}
-	l := loader{viper: viper.New(), origin: map[string]func(path string) string{}}
+	l := loader{viper: viper.New(), origin: map[string]func(path string) (string, int){}}
 	for _, k := range keys {
 		l.viper.SetDefault(k.name, fromYAML(k.def))
 	}
@@ -79,31 +85,37 @@ func Load(src Source) (*Config, error) {
 			return nil, err
 		}
 	}
-	if len(l.problems) == 0 {
-		// What does not even have the shape of settings would only give confusing messages here.
-		l.env(src.Env)
-		l.settings(src.Set)
-	}
+	l.env(src.Env)
+	l.settings(src.Set)
 	c := &Config{}
-	if len(l.problems) == 0 {
-		l.fill(c)
-	}
-	if len(l.problems) == 0 {
-		l.cross(c)
+	l.fill(c)
+	l.cross(c)
+	if src.Files {
+		l.files(c)
 	}
 	if len(l.problems) > 0 {
+		slices.SortStableFunc(l.problems, func(a, b Problem) int { return cmp.Compare(a.order(), b.order()) })
 		return nil, &Error{l.problems}
 	}
 	return c, nil
 }
 
+// order puts the lines of the file first.
+func (p Problem) order() int {
+	if p.line == 0 {
+		return math.MaxInt
+	}
+	return p.line
+}
+
 // loader gathers the layers in viper and remembers where each value came from.
 type loader struct {
 	viper    *viper.Viper
-	origin   map[string]func(path string) string // key -> where a path at or below it was said
+	origin   map[string]func(path string) (string, int) // key -> where, and on which line, a path at or below it was said
 	problems []Problem
 }
 
+// file takes what is sound in a file and says what is not.
 func (l *loader) file(path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -111,18 +123,9 @@ func (l *loader) file(path string) error {
 	}
 	doc, problems := parseDocument(path, b)
 	l.problems = append(l.problems, problems...)
-	if len(problems) > 0 {
-		return nil
-	}
-	l.viper.SetConfigType("yaml")
-	if err := l.viper.ReadConfig(bytes.NewReader(b)); err != nil {
-		l.problems = append(l.problems, Problem{Where: path, Message: err.Error()})
-		return nil
-	}
-	for _, k := range keys {
-		if doc.has(k.name) {
-			l.origin[k.name] = doc.where
-		}
+	for key, value := range doc.values {
+		l.viper.Set(key, value)
+		l.origin[key] = doc.where
 	}
 	return nil
 }
@@ -145,7 +148,7 @@ func (l *loader) env(environ []string) {
 			continue
 		}
 		l.viper.Set(key, value)
-		l.origin[key] = func(string) string { return "environment variable " + name }
+		l.origin[key] = func(string) (string, int) { return "environment variable " + name, 0 }
 	}
 }
 
@@ -163,7 +166,7 @@ func (l *loader) settings(set []Setting) {
 			continue
 		}
 		l.viper.Set(s.Key, s.Value)
-		l.origin[s.Key] = func(string) string { return s.Origin }
+		l.origin[s.Key] = func(string) (string, int) { return s.Origin, 0 }
 	}
 }
 
@@ -178,29 +181,43 @@ func (l *loader) fill(c *Config) {
 
 // problem adds a problem at path, which belongs to key.
 func (l *loader) problem(key, path, message string) {
-	where := ""
+	p := Problem{Key: path, Message: message}
 	if at, ok := l.origin[key]; ok {
-		where = at(path)
+		p.Where, p.line = at(path)
 	}
-	l.problems = append(l.problems, Problem{Where: where, Key: path, Message: message})
+	l.problems = append(l.problems, p)
 }
 
-// cross checks what more than one key says.
+// sound reports whether nothing is wrong so far with any of the paths, or what lies in or around them.
+func (l *loader) sound(paths ...string) bool {
+	within := func(a, b string) bool {
+		return a == b || strings.HasPrefix(a, b) && strings.ContainsAny(a[len(b):len(b)+1], ".[")
+	}
+	return !slices.ContainsFunc(l.problems, func(p Problem) bool {
+		return slices.ContainsFunc(paths, func(path string) bool { return p.Key != "" && (within(p.Key, path) || within(path, p.Key)) })
+	})
+}
+
+// cross checks what more than one key says, if each of them says something.
 func (l *loader) cross(c *Config) {
-	if c.Auth.Anonymous == AnonymousFalse && !c.Auth.users() {
-		l.problem("auth.anonymous", "auth.anonymous", "false means that nobody could connect, since there are no users: set auth.users_file (edgemq passwd FILE USER writes it), or this to auto or true")
+	if l.sound("auth") {
+		if c.Auth.Anonymous == AnonymousFalse && !c.Auth.users() {
+			l.problem("auth.anonymous", "auth.anonymous", "false means that nobody could connect, since there are no users: set auth.users_file (edgemq passwd FILE USER writes it), or this to auto or true")
+		}
+		if c.Auth.TLSIdentity == IdentityCN && l.sound("listeners") && !slices.ContainsFunc(c.Listeners, func(l Listener) bool { return l.ClientCA != "" }) {
+			l.problem("auth.tls_identity", "auth.tls_identity", "cn needs a listener of type tls or wss with client_ca, which asks clients for certificates")
+		}
 	}
 	l.listeners(c)
-	if c.Auth.TLSIdentity == IdentityCN && !slices.ContainsFunc(c.Listeners, func(l Listener) bool { return l.ClientCA != "" }) {
-		l.problem("auth.tls_identity", "auth.tls_identity", "cn needs a listener of type tls or wss with client_ca, which asks clients for certificates")
+	if l.sound("admin") {
+		l.adminToken(c)
 	}
-	l.adminToken(c)
 	l.maxPacket("limits.max_packet", "limits.max_packet", c.Limits.MaxPacket, c)
 }
 
 // maxPacket checks a packet size: a group of the journal must hold it, and the store keeps some room for the rest of the group.
 func (l *loader) maxPacket(key, path string, bytes int64, c *Config) {
-	if bytes > c.Store.JournalFile/2 {
+	if l.sound(path, "store.journal_file") && bytes > c.Store.JournalFile/2 {
 		l.problem(key, path, fmt.Sprintf("%s is more than half of store.journal_file (%s)", formatSize(bytes), formatSize(c.Store.JournalFile)))
 	}
 }

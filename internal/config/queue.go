@@ -40,11 +40,7 @@ func queueSetting(name, value string) (any, error) {
 			return nil, nil
 		}
 		var q Queue
-		raw := any(value)
-		if strings.HasPrefix(value, "[") {
-			raw = fromYAML(value)
-		}
-		if problems := k.rule.set(k.field(&q), raw); len(problems) > 0 {
+		if problems := k.rule.set(k.field(&q), value); len(problems) > 0 {
 			return nil, fmt.Errorf("%s: %s", name, problems[0].Message)
 		}
 		return jsonOf(name, k.field(&q)), nil

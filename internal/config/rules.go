@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
+	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/topic"
 )
 
@@ -38,14 +41,19 @@ func (n number) set(dst, raw any) []Problem {
 }
 
 // size is a number of bytes in a range.
-type size struct{ min, max int64 }
+type size struct {
+	min, max int64
+	orZero   bool // 0 is possible too, and has a meaning of its own
+}
 
-func (s size) wants() string       { return "a size from " + formatSize(s.min) + " to " + formatSize(s.max) }
+func (s size) wants() string {
+	return zeroOr(s.orZero) + "a size from " + formatSize(s.min) + " to " + formatSize(s.max)
+}
 func (s size) text(dst any) string { return formatSize(*dst.(*int64)) }
 
 func (s size) set(dst, raw any) []Problem {
 	v, err := parseSize(scalar(raw))
-	if err != nil || v < s.min || v > s.max {
+	if err != nil || (v < s.min || v > s.max) && (v != 0 || !s.orZero) {
 		return refuse(s, raw)
 	}
 	*dst.(*int64) = v
@@ -53,20 +61,38 @@ func (s size) set(dst, raw any) []Problem {
 }
 
 // span is a duration in a range.
-type span struct{ min, max time.Duration }
+type span struct {
+	min, max time.Duration
+	orZero   bool // 0 is possible too, and has a meaning of its own
+}
 
 func (s span) wants() string {
-	return "a duration from " + FormatDuration(s.min) + " to " + FormatDuration(s.max)
+	return zeroOr(s.orZero) + "a duration from " + FormatDuration(s.min) + " to " + FormatDuration(s.max)
 }
 func (s span) text(dst any) string { return FormatDuration(*dst.(*time.Duration)) }
 
 func (s span) set(dst, raw any) []Problem {
-	v, err := ParseDuration(scalar(raw))
-	if err != nil || v < s.min || v > s.max {
+	v, err := s.parse(scalar(raw))
+	if err != nil {
 		return refuse(s, raw)
 	}
 	*dst.(*time.Duration) = v
 	return nil
+}
+
+func (s span) parse(text string) (time.Duration, error) {
+	v, err := ParseDuration(text)
+	if err == nil && (v < s.min || v > s.max) && (v != 0 || !s.orZero) {
+		err = strconv.ErrRange
+	}
+	return v, err
+}
+
+func zeroOr(possible bool) string {
+	if possible {
+		return "0 or "
+	}
+	return ""
 }
 
 // boolean is true or false.
@@ -130,18 +156,29 @@ func (t text) set(dst, raw any) []Problem {
 	return nil
 }
 
-// texts is a list of texts. A plain text (from the environment, say) is a list separated by commas.
+// texts is a list of texts. In the environment and in flags it is a list separated by commas, or one in brackets as in YAML.
 type texts struct {
-	want  string
-	check func(string) error
+	want, like  string // what they are, and an example of two
+	check       func(string) error
+	least, most int // how many there may be; most 0 is any number
 }
 
-func (t texts) wants() string { return "a list of " + t.want }
+func (t texts) wants() string {
+	out := "a list of " + t.want
+	if t.most > 0 {
+		out = fmt.Sprintf("a list of %d to %d %s", t.least, t.most, t.want)
+	}
+	return out
+}
 
 func (t texts) text(dst any) string {
 	var out []string
 	for _, s := range *dst.(*[]string) {
-		out = append(out, quote(s))
+		q := quote(s)
+		if strings.ContainsAny(q, ",[]{}") && !strings.HasPrefix(q, "'") && !strings.HasPrefix(q, `"`) { // which quote leaves, as they mean nothing outside of a list
+			q = "'" + strings.ReplaceAll(q, "'", "''") + "'"
+		}
+		out = append(out, q)
 	}
 	return "[" + strings.Join(out, ", ") + "]"
 }
@@ -152,11 +189,15 @@ func (t texts) set(dst, raw any) []Problem {
 	case []any:
 		items = v
 	case string:
-		for s := range strings.SplitSeq(v, ",") {
-			items = append(items, strings.TrimSpace(s))
+		var err error
+		if items, err = splitList(v); err != nil {
+			return []Problem{{Message: fmt.Sprintf("%s is not possible: %v; it must be %s, as in %s or [%s]", show(raw), err, t.wants(), t.like, t.like)}}
 		}
 	default:
 		return refuse(t, raw)
+	}
+	if len(items) < t.least || t.most > 0 && len(items) > t.most {
+		return []Problem{{Message: fmt.Sprintf("a list of %d is not possible: it must be %s", len(items), t.wants())}}
 	}
 	out := make([]string, 0, len(items))
 	var problems []Problem
@@ -175,6 +216,31 @@ func (t texts) set(dst, raw any) []Problem {
 	return problems
 }
 
+// splitList reads a list that was given as one text: in YAML if it begins as a list does there, else the texts between commas.
+func splitList(s string) (items []any, err error) {
+	s = strings.TrimSpace(s)
+	if strings.HasPrefix(s, "[") || strings.HasPrefix(s, "- ") {
+		var v any
+		err := yaml.Unmarshal([]byte(s), &v)
+		items, ok := v.([]any)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("it begins as a list in YAML and is none (%s)", yamlMessage(err))
+		case !ok:
+			return nil, errors.New("it begins as a list in YAML and is none")
+		}
+		return items, nil
+	}
+	for item := range strings.SplitSeq(s, ",") {
+		item = strings.TrimSpace(item)
+		if strings.HasPrefix(item, "'") || strings.HasPrefix(item, `"`) {
+			return nil, errors.New("quotes belong to a list in brackets")
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
 // scalar writes a scalar as text; of lists and maps it makes something no rule accepts.
 func scalar(raw any) string {
 	switch v := raw.(type) {
@@ -188,7 +254,7 @@ func scalar(raw any) string {
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	case nil:
 		return ""
-	case []any, map[string]any:
+	case []any, map[string]any, map[any]any:
 		return "\x00"
 	}
 	return fmt.Sprint(raw)
@@ -205,7 +271,7 @@ func show(raw any) string {
 		return "no value"
 	case []any:
 		return "a list"
-	case map[string]any:
+	case map[string]any, map[any]any:
 		return "a section"
 	}
 	return strconv.Quote(scalar(raw))
@@ -359,9 +425,12 @@ func checkFilter(s string) error {
 	return nil
 }
 
-func checkSpan(s string) error {
-	if d, err := ParseDuration(s); err != nil || d < 0 {
-		return errors.New("that is not a duration")
+// retryDelay is what the delays of a queue may be.
+var retryDelay = span{min: feed.LeastRetryDelay, max: feed.MostRetryDelay}
+
+func checkRetryDelay(s string) error {
+	if _, err := retryDelay.parse(s); err != nil {
+		return errors.New("it must be " + retryDelay.wants())
 	}
 	return nil
 }

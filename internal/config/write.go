@@ -53,7 +53,9 @@ const preamble = `# edgemq's settings: every key with its default. edgemq needs 
 #
 # Each key can also be set by the environment variable named beside it, which wins over the file, or by
 # --set key=value, which wins over both. Sizes are 512, 64KiB, 1.5GiB (1024s) or 10MB (1000s); durations are 100ms, 30s,
-# 1h30m, 7d, 2w. "edgemq config check FILE" checks a file, "edgemq config print" shows what is in force.
+# 1h30m, 7d, 2w. In variables and --set, lists of texts are a, b or ['a', 'b'], and lists of sections as in
+# EDGEMQ_QUEUES='[{name: orders, topics: [shop/+/order]}]'. "edgemq config check FILE" checks a file and names all
+# that is wrong with it, "edgemq config print" shows what is in force.
 
 `
 
