@@ -16,7 +16,7 @@ import (
 
 // hosts knows from which address each message came. A message has its publisher's number and no address; when a connection first
 // publishes, the state is told the address, and from which offset on it holds. So a message costs nothing, and a connection that
-// publishes 40 bytes, which go when all messages that it speaks of are deleted.
+// publishes 40 bytes, which go when all messages that it speaks of are deleted: while they are kept, so is where they came from.
 type hosts struct {
 	m *Manager
 
@@ -24,7 +24,24 @@ type hosts struct {
 	known map[uint32][]host // of clients whose messages were delivered with an address lately; a list is never changed in place
 	size  int               // hosts in known
 	fresh map[uint32][]host // noted in the last minute: the commit may not have come yet
-	swept uint64            // the oldest offset kept when sweep last looked
+
+	// Of sweep.
+	swept  uint64    // store.Holdings.Deleted of the last look; noSweep before
+	before connected // a sweep ago
+}
+
+const noSweep = ^uint64(0)
+
+// connected is which clients had a connection when the next message was to have an offset.
+type connected struct {
+	next    uint64
+	clients map[string]struct{}
+}
+
+// has tells whether a client was connected, or is not known.
+func (c connected) has(client string) bool {
+	_, ok := c.clients[client]
+	return ok || client == ""
 }
 
 // host is where a client published from.
@@ -39,6 +56,7 @@ const maxHosts = 1 << 18
 
 func (h *hosts) init(m *Manager) {
 	h.m = m
+	h.swept = noSweep
 	h.known, h.fresh = map[uint32][]host{}, map[uint32][]host{}
 }
 
@@ -203,7 +221,8 @@ func (l *Link) host() string {
 	return l.Remote
 }
 
-// sweep forgets what was noted a while ago, and deletes the addresses whose messages are all deleted.
+// sweep forgets what was noted a while ago, and deletes the addresses whose messages are all deleted. A client's newest goes if there was
+// no connection a sweep ago that could have added to its messages.
 func (h *hosts) sweep(ctx context.Context, now time.Time) {
 	h.mu.Lock()
 	for client, list := range h.fresh {
@@ -213,11 +232,12 @@ func (h *hosts) sweep(ctx context.Context, now time.Time) {
 		}
 	}
 	h.mu.Unlock()
-	first := h.m.log.First()
-	if first == h.swept {
+	before := h.before
+	h.before = connected{h.m.log.Next(), h.m.links.clients()}
+	held := h.m.log.Holdings()
+	if h.swept == held.Deleted {
 		return
 	}
-	h.swept = first
 	var muts []store.Mutation
 	flush := func() {
 		if err := h.m.log.Append(nil, muts, false, nil); err != nil {
@@ -225,16 +245,37 @@ func (h *hosts) sweep(ctx context.Context, now time.Time) {
 		}
 		muts = nil
 	}
+	gone := func(k []byte) {
+		if muts = append(muts, record.Delete(record.BucketHosts, slices.Clone(k))); len(muts) == 1000 {
+			flush()
+		}
+	}
+	newest := func(k []byte) { // it holds for what its connection has yet to publish, too
+		client, since := binary.BigEndian.Uint32(k), binary.BigEndian.Uint64(k[4:])
+		if since < before.next && !held.Any(client, since, before.next) && !before.has(h.m.log.ClientName(client)) {
+			gone(k)
+		}
+	}
 	var last []byte // its messages are those up to the next key's, if that is of the same client
 	err := h.m.log.Range(record.BucketHosts, nil, func(k, _ []byte) bool {
-		if len(k) == 12 && len(last) == 12 && string(k[:4]) == string(last[:4]) && binary.BigEndian.Uint64(k[4:]) <= first {
-			if muts = append(muts, record.Delete(record.BucketHosts, last)); len(muts) == 1000 {
-				flush()
-			}
+		switch {
+		case len(k) != 12:
+			return true
+		case len(last) == 0:
+		case string(k[:4]) != string(last[:4]):
+			newest(last)
+		case !held.Any(binary.BigEndian.Uint32(k), binary.BigEndian.Uint64(last[4:]), binary.BigEndian.Uint64(k[4:])):
+			gone(last)
 		}
-		last = k
+		last = append(last[:0], k...)
 		return ctx.Err() == nil
 	})
+	if len(last) > 0 && ctx.Err() == nil {
+		newest(last)
+	}
+	if err == nil && ctx.Err() == nil && before.clients != nil { // else the newest are to be looked at the next time
+		h.swept = held.Deleted
+	}
 	if err != nil {
 		h.m.logger.Error("looking for addresses to delete failed", "err", err)
 	}

@@ -2,9 +2,11 @@ package session
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -45,6 +47,7 @@ func manager(t *testing.T, o store.Options) *Manager {
 
 // TestHosts: the address of a message is that of the connection it came on, and is forgotten with the last message of that.
 func TestHosts(t *testing.T) {
+	t.Parallel()
 	m := manager(t, store.Options{SegmentBytes: 8 << 10, SharedBelow: 1, TailBytes: 1, RetainBytes: 64 << 10, CheckpointBytes: 16 << 10})
 	h := &m.hosts
 	put := func(muts ...store.Mutation) {
@@ -151,5 +154,77 @@ func TestHostNotInState(t *testing.T) {
 		if got := m.hosts.of(&store.Record{Offset: off, Client: 1, PacketID: 1, Flags: msg.Flags}, &o); got != want {
 			t.Errorf("offset %d is from %q, want %q", off, got, want)
 		}
+	}
+}
+
+// TestHostsOfDropped: addresses go with the messages that a topic's limits drop, though an older message of somebody else stays, and
+// a client's newest goes too, but not while the client is connected.
+func TestHostsOfDropped(t *testing.T) {
+	t.Parallel()
+	policy := &store.TopicPolicy{MaxMessages: 2, Unprotected: true}
+	m := manager(t, store.Options{SegmentBytes: 8 << 10, SharedBelow: 1, TailBytes: 1, CheckpointInterval: 100 * time.Millisecond, Topic: func(name string) *store.TopicPolicy {
+		if name == "full" {
+			return policy
+		}
+		return nil
+	}})
+	h := &m.hosts
+	put := func(client, topic string, n int, note bool) {
+		t.Helper()
+		id, err := m.log.ClientID(client, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err := m.log.TopicID(topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var muts []store.Mutation
+		if note {
+			muts = append(muts, h.note(id, client+"-host"))
+		}
+		w := newWaiter()
+		w.add()
+		msg := store.Message{Topic: to, Client: id, PacketID: 1, Flags: record.Flags(0).WithQoS(1), Payload: make([]byte, 2000)}
+		if err := m.log.Append(slices.Repeat([]store.Message{msg}, n), muts, true, w); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := func() []string {
+		var all []string
+		if err := m.log.Range(record.BucketHosts, nil, func(k, _ []byte) bool {
+			all = append(all, m.log.ClientName(binary.BigEndian.Uint32(k)))
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(all)
+		return all
+	}
+	here := &Link{m: m}
+	here.session.Store(&Session{m: m, id: "here"})
+	m.links.add(here)
+	put("pin", "kept", 1, true)
+	for range 10 {
+		put("gone", "full", 1, true)
+	}
+	put("here", "full", 4, true)
+	put("other", "full", 4, true)
+	put("pin", "kept", 4, false)
+	h.sweep(t.Context(), time.Now())
+	if got := names(); len(got) != 13 {
+		t.Fatalf("before anything is deleted: %v", got)
+	}
+	want := []string{"here", "other", "pin"}
+	for deadline := time.Now().Add(20 * time.Second); !slices.Equal(names(), want); time.Sleep(20 * time.Millisecond) {
+		if h.sweep(t.Context(), time.Now().Add(time.Hour)); time.Now().After(deadline) {
+			t.Fatalf("%v are kept, want %v", names(), want)
+		}
+	}
+	if m.log.First() != 1 {
+		t.Errorf("the oldest message is %d", m.log.First())
 	}
 }

@@ -237,6 +237,17 @@ func (s *links) remove(l *Link) {
 	s.mu.Unlock()
 }
 
+// clients returns the names of the clients whose connections are not over.
+func (s *links) clients() map[string]struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := make(map[string]struct{}, len(s.all))
+	for l := range s.all {
+		names[l.clientID()] = struct{}{}
+	}
+	return names
+}
+
 func (s *links) list() []*Link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
