@@ -273,7 +273,7 @@ func (h *hosts) sweep(ctx context.Context, now time.Time) {
 	if len(last) > 0 && ctx.Err() == nil {
 		newest(last)
 	}
-	if err == nil && ctx.Err() == nil && before.clients != nil { // else the newest are to be looked at the next time
+	if err == nil && ctx.Err() == nil && before.clients != nil && before.next <= held.Until { // else the newest are to be looked at the next time
 		h.swept = held.Deleted
 	}
 	if err != nil {
