@@ -18,6 +18,7 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
 	"github.com/edgemq/edgemq/broker/packet"
+	"github.com/edgemq/edgemq/internal/diagnose"
 	"github.com/edgemq/edgemq/internal/wire"
 )
 
@@ -64,6 +65,9 @@ func startSession(ctx context.Context, s *session) error {
 		cancel()
 		close(s.done)
 		s.out.close(ErrClosed)
+		if hint := diagnose.Hint(ctx, s.o.url, err); hint != "" && !errors.Is(err, ErrRefused) {
+			err = fmt.Errorf("%w; %s", err, hint)
+		}
 		return fmt.Errorf("edgemq: connect to %s: %w", s.o.url.Redacted(), err)
 	}
 	go s.run(run, l)

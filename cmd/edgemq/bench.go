@@ -23,6 +23,7 @@ type benchFlags struct {
 	brokers, starts []string
 	dir             string
 	kill            bool
+	names           string
 	pid             int
 	repeat          int
 	scale           float64
@@ -52,6 +53,7 @@ func benchCommand() *cobra.Command {
 	fs.StringArrayVar(&f.starts, "start", nil, "measure a broker that is started for each run by this `[NAME=]COMMAND`; {port} and {dir} stand for where to listen (on 127.0.0.1) and an empty directory; repeatable")
 	fs.StringVar(&f.dir, "dir", ".", "where brokers that are started have their `directory`; one in memory (as /tmp may be) tells nothing of a disk")
 	fs.BoolVar(&f.kill, "kill", false, "contest: end the broker by SIGKILL instead of SIGTERM")
+	fs.StringVar(&f.names, "names", "0", "a `level` of the topics (bench/<names>/t0 …) and a part of the client ids, the same for every run; only runs at the same time on one broker need different ones")
 	fs.IntVar(&f.pid, "pid", 0, "process id of the broker, to see its processor time and memory (known with --start)")
 	fs.IntVar(&f.repeat, "repeat", 1, "runs of each load on each broker, in turn; medians are shown")
 	fs.Float64Var(&f.scale, "scale", 1, "multiply the number of messages (conns: of connections)")
@@ -205,6 +207,9 @@ func (f *benchFlags) run(cmd *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
+	if f.names == "" || strings.ContainsAny(f.names, "/+#\x00") || len(f.names) > 100 {
+		return usageError("--names: %q is not one level of a topic", f.names)
+	}
 	if f.repeat < 1 {
 		return usageError("--repeat must be at least 1")
 	}
@@ -243,7 +248,7 @@ func (f *benchFlags) measure(ctx context.Context, p place, l bench.Load, progres
 			o.User = u.User.Username()
 			o.Password, _ = u.User.Password()
 		}
-		t := &bench.Target{Name: p.name, Options: o}
+		t := &bench.Target{Name: p.name, Options: o, Names: f.names}
 		if f.pid != 0 {
 			t.Process = &bench.Process{PID: f.pid}
 		}
@@ -253,7 +258,9 @@ func (f *benchFlags) measure(ctx context.Context, p place, l bench.Load, progres
 	if err != nil {
 		return nil, err
 	}
-	r, err := bench.Run(ctx, b.Target(p.name, o), l, progress)
+	t := b.Target(p.name, o)
+	t.Names = f.names
+	r, err := bench.Run(ctx, t, l, progress)
 	return r, errors.Join(err, b.Close())
 }
 

@@ -66,8 +66,15 @@ func TestBench(t *testing.T) {
 
 	// A broker that is not there is in the table, and the error.
 	out, err = runBench(t, "sync1", "--broker", at, "--broker", "gone=mqtt://127.0.0.1:1", "--count", "10")
-	if err == nil || !strings.Contains(err.Error(), "gone: sync1: ") || !strings.Contains(out, "failed: sync1: ") || !strings.Contains(out, "sync1  b ") {
-		t.Errorf("%v\n%s", err, out)
+	if err == nil || !strings.Contains(err.Error(), "gone: sync1: ") || !strings.Contains(out, "failed: sync1: ") || !strings.Contains(out, "sync1  b ") || exitCode(err) != exitConnect {
+		t.Errorf("%v, exit code %d\n%s", err, exitCode(err), out)
+	}
+
+	// However often it runs, the names are the same.
+	for id := range b.Store().Topics() {
+		if s := b.Store().TopicName(id + 1); !strings.HasPrefix(s, "bench/0/t") {
+			t.Errorf("topic %s", s)
+		}
 	}
 }
 
@@ -82,6 +89,7 @@ func TestBenchUsage(t *testing.T) {
 		{[]string{"--start", "broker on 1883"}, "there is no {port}"},
 		{[]string{"live", "--size", "3"}, "a payload has at least 24 bytes"},
 		{[]string{"--mqtt", "6"}, "MQTT version"},
+		{[]string{"--names", "a/b"}, "is not one level"},
 		{[]string{"--repeat", "0"}, "--repeat must be at least 1"},
 	} {
 		_, err := runBench(t, tt.args...)

@@ -42,7 +42,8 @@ type benchRow struct {
 	Read      *bench.Spread `json:"read_per_second,omitempty"`
 	Restart   *bench.Spread `json:"restart_seconds,omitempty"`
 	KiB       *bench.Spread `json:"connection_kib,omitempty"`
-	Faults    *bench.Faults `json:"faults,omitempty"` // of all runs
+	Faults    *bench.Faults `json:"faults,omitempty"`  // of all runs
+	Foreign   int64         `json:"foreign,omitempty"` // likewise
 
 	err    error
 	broken bool
@@ -120,8 +121,9 @@ func (r *benchReport) finish() *benchReport {
 		row.Read = maybe(func(r *bench.Result) float64 { return r.ReadRate })
 		row.Restart = maybe(func(r *bench.Result) float64 { return r.RestartSeconds })
 		row.KiB = maybe(func(r *bench.Result) float64 { return r.ConnectionKiB })
-		row.Faults = nil
+		row.Faults, row.Foreign = nil, 0
 		for _, run := range row.Runs {
+			row.Foreign += run.Foreign
 			if run.Faults != nil {
 				if row.Faults == nil {
 					row.Faults = &bench.Faults{}
@@ -172,6 +174,9 @@ func (row *benchRow) remarks() string {
 	}
 	if row.Faults != nil {
 		s = append(s, row.Faults.String())
+	}
+	if row.Foreign > 0 {
+		s = append(s, fmt.Sprintf("%d messages of another run", row.Foreign))
 	}
 	if row.err != nil {
 		s = append(s, "a run failed: "+strings.ReplaceAll(row.Error, "\n", "; "))

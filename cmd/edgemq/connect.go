@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"math"
 	"net"
 	"strconv"
@@ -92,18 +90,6 @@ func (f *connectFlags) broker(cmd *cobra.Command) (string, error) {
 		return "", usageError("--cafile, --cert, --key and --insecure are for mqtts:// and wss://, not for %s://", u.Scheme)
 	}
 	return f.url, nil
-}
-
-// dial connects, and says how to go on if it cannot.
-func dial(ctx context.Context, o client.Options) (client.Client, error) {
-	c, err := client.Dial(ctx, o)
-	if err == nil {
-		return c, nil
-	}
-	if _, refused := errors.AsType[*client.RefusedError](err); refused {
-		return nil, err
-	}
-	return nil, &exitError{exitConnect, err}
 }
 
 // forever is the session expiry that never comes.

@@ -84,7 +84,7 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[*client.RefusedError](err); ok {
 		return exitRefused
 	}
-	if errors.Is(err, client.ErrLost) {
+	if _, ok := errors.AsType[*client.ConnectError](err); ok || errors.Is(err, client.ErrLost) {
 		return exitConnect
 	}
 	return exitFailed

@@ -78,7 +78,7 @@ func pub(cmd *cobra.Command, f *pubFlags) error {
 	if err != nil {
 		return err
 	}
-	c, err := dial(cmd.Context(), o)
+	c, err := client.Dial(cmd.Context(), o)
 	if err != nil {
 		return err
 	}

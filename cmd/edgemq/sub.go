@@ -185,7 +185,7 @@ func (s *subscriber) run(ctx context.Context) error {
 
 // session is one connection's life. It returns nil when there is nothing more to do.
 func (s *subscriber) session(ctx context.Context) (connected bool, err error) {
-	c, err := dial(ctx, s.options)
+	c, err := client.Dial(ctx, s.options)
 	if err != nil {
 		return false, err
 	}

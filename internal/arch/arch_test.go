@@ -77,7 +77,7 @@ var layers = [][]string{
 	{"store"},
 	{"store/journal", "store/segment", "store/ledger", "store/state"},
 	{"store/record"},
-	{"store/vfs", "internal/wire"},
+	{"store/vfs", "internal/wire", "internal/diagnose"},
 }
 
 // outside are packages that no part of the broker may need: tools, clients, tests.

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -102,6 +103,7 @@ func (l *Load) Check() error {
 type Target struct {
 	Name     string
 	Options  client.Options // URL, TLS, Version, User, Password and Timeout are used
+	Names    string         // in client ids and topics, which are the same for every run; two at a time on one broker need two. "" means 0
 	Process  *Process       // where it is known which process the broker is
 	Restarts func(context.Context) error
 }
@@ -136,7 +138,8 @@ type run struct {
 	Load
 	target  *Target
 	version packet.Version
-	id      string   // in client ids and topics: runs do not meet
+	id      string   // Target.Names
+	tag     uint16   // in payloads: what an earlier run has published is not this one's
 	names   []string // of the topics
 	heads   [][]byte // the PUBLISH of each topic up to the packet id
 	report  func(Progress)
@@ -169,7 +172,7 @@ func runWith(ctx context.Context, t *Target, l Load, report func(Progress), wait
 	if u, err := client.ParseURL(t.Options.URL); err == nil && l.Rate > 0 && strings.HasPrefix(u.Scheme, "ws") {
 		return nil, fmt.Errorf("%s: %w", l.Name, ErrNoPace)
 	}
-	r := &run{Load: l, target: t, id: newID(), report: report, patience: waits, arrived: make(chan struct{}, 1)}
+	r := &run{Load: l, target: t, id: cmp.Or(t.Names, "0"), tag: uint16(rand.Uint32()), report: report, patience: waits, arrived: make(chan struct{}, 1)}
 	r.version = packet.Version(cmp.Or(t.Options.Version, client.V5))
 	r.expected.Store(1 << 62)
 	for i := range l.Topics {

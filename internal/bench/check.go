@@ -48,7 +48,9 @@ type checker struct {
 	topics     stretch
 	last       []uint32            // highest number seen, of each publisher and topic of the stretch
 	missing    map[uint64]struct{} // passed over: pair and number
+	tag        uint16              // of the run
 	got        int64               // messages that were new
+	foreign    int64               // messages of another run, which are passed over
 	faults     Faults
 }
 
@@ -84,6 +86,11 @@ func newChecker(publishers int, topics stretch) *checker {
 // see notes a message and returns when it was published; ok is false if that cannot be said.
 func (k *checker) see(names []string, topic, payload []byte) (at int64, ok bool) {
 	p, t, number, at, ok := unseal(payload)
+	if ok && uint16(uint64(at)>>timeBits) != k.tag {
+		k.foreign++
+		return 0, false
+	}
+	at &= 1<<timeBits - 1
 	if !ok || int(p) >= k.publishers || int(t) >= len(names) || string(topic) != names[t] {
 		k.faults.Corrupt++
 		return 0, false

@@ -76,6 +76,18 @@ func TestChecker(t *testing.T) {
 	if k.faults.Corrupt != 4 || k.got != 0 {
 		t.Errorf("of 4 that cannot be, %+v", k.faults)
 	}
+
+	// What another run has published is none of this one's business.
+	k = newChecker(1, stretch{0, 1, 1})
+	k.tag = 7
+	b := filler(MinSize)
+	seal(b, 0, 0, 5, tagged(8, 1))
+	k.see(names, []byte(names[0]), b)
+	seal(b, 0, 0, 1, tagged(7, 12345))
+	at, ok := k.see(names, []byte(names[0]), b)
+	if !ok || at != 12345 || k.foreign != 1 || k.got != 1 || k.finish(func(int, int) uint32 { return 1 }) != (Faults{}) {
+		t.Errorf("%v at %d, %+v", ok, at, k)
+	}
 }
 
 // Every topic has a consumer, and the consumers know it by the same place.

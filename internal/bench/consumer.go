@@ -21,7 +21,9 @@ type consumer struct {
 }
 
 func (r *run) newConsumer(id int) *consumer {
-	return &consumer{run: r, id: id, check: newChecker(r.Publishers, r.topicsOf(id))}
+	c := &consumer{run: r, id: id, check: newChecker(r.Publishers, r.topicsOf(id))}
+	c.check.tag = r.tag
+	return c
 }
 
 func (c *consumer) clientID() string { return fmt.Sprintf("bench-%s-c%d", c.run.id, c.id) }

@@ -193,6 +193,11 @@ func (r *run) drain(ctx context.Context, result *Result) error {
 	defer r.closePublishers()
 	defer r.closeConsumers()
 	defer r.clearSessions()
+	for i := range r.Consumers {
+		r.consumers = append(r.consumers, r.newConsumer(i))
+	}
+	r.begin("connecting", int64(r.Consumers))
+	r.clearSessions() // of a run that was killed
 	if err := r.connectConsumers(ctx, false, true); err != nil {
 		return err
 	}
@@ -327,6 +332,7 @@ func (r *run) sumUp(result *Result) {
 	result.Received = r.received.Load()
 	result.Faults = &Faults{}
 	for _, c := range r.consumers {
+		result.Foreign += c.check.foreign
 		result.Faults.Add(c.check.finish(func(p, t int) uint32 { return r.publishers[p].seqs[t] }))
 	}
 	result.Broken = result.Faults.Broken(r.QoS)

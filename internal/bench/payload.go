@@ -10,8 +10,9 @@ import (
 //
 //	crc u32 | publisher u32 | topic u32 | number u32 | time i64 | filler
 //
-// crc is CRC-32C over the rest. Numbers count from 1 for each pair of publisher and topic. time is in nanoseconds since
-// the tool began: publisher and consumer are in one process, whose monotonic clock no adjustment of the time moves.
+// crc is CRC-32C over the rest. Numbers count from 1 for each pair of publisher and topic. The low 48 bits of time are nanoseconds since
+// the tool began: publisher and consumer are in one process, whose monotonic clock no adjustment of the time moves. The high 16 bits are the
+// run's tag, since all runs have the same topics and there may be messages of an earlier one on their way.
 
 // MinSize is the shortest payload that proves itself.
 const MinSize = 24
@@ -22,6 +23,13 @@ var began = time.Now()
 
 // now is the time as payloads carry it.
 func now() int64 { return int64(time.Since(began)) }
+
+const timeBits = 48
+
+// tagged is a time in a payload of the run with the tag.
+func tagged(tag uint16, at int64) int64 {
+	return int64(uint64(tag)<<timeBits | uint64(at)&(1<<timeBits-1))
+}
 
 // seal makes b, whose filler is in place, a payload.
 func seal(b []byte, publisher, topic, number uint32, at int64) {

@@ -145,7 +145,7 @@ func (p *publisher) append(at int64) {
 	}
 	n := len(p.out)
 	p.out = append(p.out, p.filler...)
-	seal(p.out[n:], uint32(p.id), t, p.seqs[t], at)
+	seal(p.out[n:], uint32(p.id), t, p.seqs[t], tagged(p.tag, at))
 }
 
 // wait reads acknowledgements: those that come next, or those that come until a time.

@@ -31,8 +31,9 @@ type Result struct {
 	ConnectionKiB float64 `json:"connection_kib,omitempty"`
 	ToolCPU       float64 `json:"tool_cpu_us"` // the same of this tool: if it is more than the broker's, the tool is the limit
 
-	Faults *Faults `json:"faults,omitempty"`
-	Broken bool    `json:"broken"` // MQTT's promise for the QoS was not kept
+	Faults  *Faults `json:"faults,omitempty"`
+	Foreign int64   `json:"foreign,omitempty"` // messages of another run that came, too
+	Broken  bool    `json:"broken"`            // MQTT's promise for the QoS was not kept
 
 	publishing time.Duration
 	cpu        time.Duration

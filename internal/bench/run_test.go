@@ -69,6 +69,33 @@ func TestLoads(t *testing.T) {
 	}
 }
 
+// A run on a broker that has the data, and a session, of one that was killed.
+func TestLeftovers(t *testing.T) {
+	b := testbroker.Run(t, testbroker.Options{})
+	o := client.Options{URL: b.Addr, ID: "bench-0-c0", CleanStart: true, SessionExpiry: 1 << 20}
+	c, err := client.Dial(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Subscribe(t.Context(), client.Subscription{Filter: "bench/0/#", QoS: 1}); err != nil {
+		t.Fatal(err)
+	}
+	c.Drop()
+	l := small(t, "ingest") // what the session is owed
+	for range 2 {
+		if _, err := runQuietly(t.Context(), &Target{Options: client.Options{URL: b.Addr}}, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := runQuietly(t.Context(), &Target{Options: client.Options{URL: b.Addr}}, small(t, "drain"))
+	if err != nil || *r.Faults != (Faults{}) || r.Foreign != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if n := b.Store().Topics(); n > uint32(l.Topics) {
+		t.Errorf("three runs have made %d topics", n)
+	}
+}
+
 func TestQoS2(t *testing.T) {
 	b := testbroker.Run(t, testbroker.Options{})
 	for _, name := range []string{"live", "drain"} {

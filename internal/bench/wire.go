@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/edgemq/edgemq/broker/packet"
@@ -27,7 +25,7 @@ const batchBytes = 64 << 10
 
 var (
 	errFrame  = errors.New("the broker sent what is not MQTT")
-	errKicked = errors.New("the broker ended the connection")
+	errKicked = fmt.Errorf("%w: the broker ended the connection", client.ErrLost)
 )
 
 // conn is an MQTT connection that hands out frames and knows no more of the protocol.
@@ -39,9 +37,6 @@ type conn struct {
 	want    int // size of the frame at r, if it is known and not all there
 	connack *packet.Connack
 }
-
-// newID tells runs apart.
-func newID() string { return strconv.FormatUint(1<<32|uint64(rand.Uint32()), 36) }
 
 // dial opens a connection and waits for the CONNACK. A durable session is kept for ever, or until cleared.
 func (r *run) dial(ctx context.Context, id string, clean bool) (*conn, error) {
@@ -67,7 +62,10 @@ func (r *run) dial(ctx context.Context, id string, clean bool) (*conn, error) {
 	}
 	if err != nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("connect %s: %w", id, err)
+		if _, refused := errors.AsType[*client.RefusedError](err); !refused {
+			err = client.Unanswered(ctx, o, err)
+		}
+		return nil, fmt.Errorf("client %s: %w", id, err)
 	}
 	return c, nil
 }
@@ -91,7 +89,7 @@ func (c *conn) handshake(hello *packet.Connect) error {
 		return err
 	}
 	if c.connack.Code != 0 {
-		return fmt.Errorf("refused with code %#x", c.connack.Code)
+		return client.Refused(client.Version(c.version), c.connack.Code, c.connack.ReasonString)
 	}
 	return nil
 }
@@ -273,6 +271,9 @@ func parseAck(frame []byte) (id uint16, err error) {
 // disconnected is the error for a DISCONNECT.
 func disconnected(frame []byte) error {
 	if b := body(frame); len(b) > 0 {
+		if b[0] == 0x8E {
+			return fmt.Errorf("%w, as another run has the same names (see --names)", errKicked)
+		}
 		return fmt.Errorf("%w with code %#x", errKicked, b[0])
 	}
 	return errKicked

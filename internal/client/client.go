@@ -13,8 +13,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
+
+	"github.com/edgemq/edgemq/internal/diagnose"
 )
 
 // Version is an MQTT protocol version.
@@ -158,6 +161,44 @@ func (e *RefusedError) Error() string {
 	return out
 }
 
+// ConnectError says why there is no connection to a broker, and what to try.
+type ConnectError struct {
+	Where string
+	Err   error
+	Hint  string // "" if there is none
+}
+
+func (e *ConnectError) Error() string {
+	out := "connect to " + e.Where + ": " + e.Err.Error()
+	if e.Hint != "" {
+		out += "; " + e.Hint
+	}
+	return out
+}
+
+// Unwrap returns what happened.
+func (e *ConnectError) Unwrap() error { return e.Err }
+
+// unreachable makes a ConnectError. ctx is the caller's, since the time for connecting is over.
+func unreachable(ctx context.Context, u *url.URL, err error) error {
+	return &ConnectError{cmp.Or(u.Host, u.Path), err, diagnose.Hint(ctx, u, err)}
+}
+
+// Refused is the error for a CONNACK with a code that says no.
+func Refused(v Version, code byte, reason string) error {
+	words := codeWords(code)
+	if v == V311 && int(code) < len(connack311) {
+		words = connack311[code]
+	}
+	if v == V311 && code == 1 || code == 0x84 {
+		reason = cmp.Or(reason, "it does not take MQTT "+v.String()+": try --mqtt with the other version")
+	}
+	return &RefusedError{What: "connect", Code: code, Reason: reason, words: words}
+}
+
+// connack311 are the return codes of MQTT 3.1.1.
+var connack311 = [...]string{"accepted", "unacceptable protocol version", "client id rejected", "server unavailable", "bad user name or password", "not authorized"}
+
 // Token is a publish under way.
 type Token struct {
 	done chan struct{}
@@ -206,22 +247,26 @@ func Dial(ctx context.Context, o Options) (Client, error) {
 		o.User = u.User.Username()
 		o.Password, _ = u.User.Password()
 	}
-	where := cmp.Or(u.Host, u.Path)
 	conn, err := open(ctx, u, &o)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", where, err)
+		return nil, unreachable(ctx, u, err)
 	}
 	connect := connect5
 	if o.Version == V311 {
 		connect = connect311
 	}
-	c, err := connect(ctx, conn, o)
+	timed, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	c, err := connect(timed, conn, o)
 	if err != nil {
 		_ = conn.Close()
 		if refused, ok := errors.AsType[*RefusedError](err); ok {
 			return nil, refused
 		}
-		return nil, fmt.Errorf("connect to %s: %w", where, err)
+		if ctx.Err() == nil && timed.Err() != nil {
+			err = fmt.Errorf("no answer within %v", o.Timeout)
+		}
+		return nil, unreachable(ctx, u, err)
 	}
 	return c, nil
 }

@@ -77,7 +77,20 @@ func Open(ctx context.Context, o Options) (net.Conn, error) {
 		return nil, err
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
-	return open(ctx, u, &o)
+	conn, err := open(ctx, u, &o)
+	if err != nil {
+		return nil, unreachable(ctx, u, err)
+	}
+	return conn, nil
+}
+
+// Unanswered is the error for a connection to o.URL that Open made and on which no CONNACK came.
+func Unanswered(ctx context.Context, o Options, err error) error {
+	u, bad := ParseURL(o.URL)
+	if bad != nil {
+		return bad
+	}
+	return unreachable(ctx, u, err)
 }
 
 // open opens the connection to a broker.

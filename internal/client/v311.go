@@ -10,7 +10,6 @@ import (
 	"time"
 
 	mqtt "github.com/eclipse/paho.mqtt.golang"
-	"github.com/eclipse/paho.mqtt.golang/packets"
 )
 
 // v311 is a connection by paho.mqtt.golang.
@@ -66,7 +65,7 @@ func connect311(ctx context.Context, conn net.Conn, o Options) (Client, error) {
 	}
 	if err := token.Error(); err != nil {
 		if code := token.ReturnCode(); code > 0 && code <= 5 {
-			return nil, &RefusedError{What: "connect", Code: code, words: packets.ConnackReturnCodes[code]}
+			return nil, Refused(V311, code, "")
 		}
 		return nil, err
 	}

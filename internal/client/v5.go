@@ -79,7 +79,7 @@ func connect5(ctx context.Context, conn net.Conn, o Options) (Client, error) {
 			if ack.Properties != nil {
 				reason = ack.Properties.ReasonString
 			}
-			err = &RefusedError{What: "connect", Code: ack.ReasonCode, Reason: reason, words: codeWords(ack.ReasonCode)}
+			err = Refused(V5, ack.ReasonCode, reason)
 		}
 		_ = c.session.Close()
 		return nil, err
