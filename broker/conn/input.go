@@ -66,6 +66,8 @@ type input struct {
 	r, w   int
 	ahead  []byte // without sys: the buffer to wait with
 	more   bool   // the last read filled what it was given, so that more is likely to be there
+	burst  int    // bytes read since the last wait
+	brisk  bool   // before it they were more than a small buffer holds
 	waited bool   // the last read had to wait
 	idled  bool   // for long; or something was done that is rare, and needed much of a stack
 
@@ -218,7 +220,7 @@ func (in *input) borrow() {
 	}
 	rest := in.buf[in.r:in.w]
 	from := &small
-	if in.more || len(rest) >= fewBytes/2 {
+	if in.more || in.brisk || len(rest) >= fewBytes/2 {
 		from = &large
 	}
 	b := from.Get().(*[]byte)
@@ -273,6 +275,7 @@ func (in *input) tryRead(fd uintptr) bool {
 	case again:
 		in.shrink()
 		in.waited = true
+		in.burst, in.brisk = 0, in.burst > fewBytes
 		return false
 	case err != nil:
 		in.err = err
@@ -281,6 +284,7 @@ func (in *input) tryRead(fd uintptr) bool {
 	default:
 		in.link.Received(n)
 		in.w += n
+		in.burst += n
 		in.more = in.w == len(in.buf)
 	}
 	return true
