@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -99,12 +100,12 @@ func (l *Link) allowed() *auth.Access {
 // relook looks at everything again that is remembered of topics, since the rules have changed.
 func (l *Link) relook() error {
 	l.allowed()
-	l.topics = nil
+	l.recent = nil
 	for i, ref := range l.aliases {
 		if ref == nil {
 			continue
 		}
-		fresh, err := l.lookup([]byte(ref.wire))
+		fresh, err := l.lookup(maphash.String(seed, ref.wire), []byte(ref.wire))
 		if err != nil {
 			return err
 		}

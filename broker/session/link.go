@@ -61,7 +61,7 @@ type Link struct {
 	resumes bool            // the session has deliveries that earlier connections left unfinished
 	resumed []byte          // what is to be sent of them first
 	in      *ingest
-	topics  map[string]*topicRef
+	recent  recent
 	aliases []*topicRef
 	client  uint32 // the store's number; 0 until the first publish
 	epoch   uint64 // of its producer; 0 for none

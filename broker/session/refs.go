@@ -1,34 +1,148 @@
 package session
 
-import "sync"
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+)
+
+// seed is that of the hashes of topics: nobody outside can tell which of them meet in one place.
+var seed = maphash.MakeSeed()
+
+// recent is what a link remembers of the topics it publishes to: pairs, and each topic has one pair where it may be, with the newer of two
+// in front. It grows, up to maxRefs, as long as topics are in each other's way: most clients publish to a few.
+type recent []memory
+
+// memory is one topic of them; its hash is here so that a look at the place is enough to pass over another topic.
+type memory struct {
+	hash uint64
+	ref  *topicRef
+}
+
+// maxRefs is how many topics a link remembers: a power of two.
+const maxRefs = 512
+
+func (m *memory) is(hash uint64, name []byte) bool {
+	return m.hash == hash && m.ref != nil && m.ref.wire == string(name)
+}
+
+// get returns what is known of a topic, nil if nothing is. It does not allocate.
+func (r recent) get(hash uint64, name []byte) *topicRef {
+	if len(r) == 0 {
+		return nil
+	}
+	p := r.pair(hash)
+	switch {
+	case p[0].is(hash, name):
+		return p[0].ref
+	case p[1].is(hash, name):
+		return p[1].ref
+	}
+	return nil
+}
+
+func (r recent) pair(hash uint64) *[2]memory {
+	at := 2 * (hash & uint64(len(r)/2-1))
+	return (*[2]memory)(r[at : at+2])
+}
+
+// put remembers a topic that get does not know.
+func (r *recent) put(hash uint64, ref *topicRef) {
+	if len(*r) == 0 {
+		*r = make(recent, 2)
+	}
+	for len(*r) < maxRefs && r.pair(hash)[1].ref != nil {
+		old := *r
+		*r = make(recent, 2*len(old))
+		for i := range old { // the older of a pair first
+			if m := old[i^1]; m.ref != nil {
+				p := r.pair(m.hash)
+				p[0], p[1] = m, p[0]
+			}
+		}
+	}
+	p := r.pair(hash)
+	p[0], p[1] = memory{hash, ref}, p[0]
+}
 
 // refs has what links know of plain topics, once for all links: it is the same for all, and never changes. A thousand links that
 // publish to the same hundred topics would otherwise have a hundred thousand.
+//
+// A client that publishes to more topics than its link remembers asks here for each message, so get takes no lock: places are filled and never
+// changed, and a table that is too small makes room for a larger one.
 type refs struct {
-	mu     sync.RWMutex
-	byName map[string]*topicRef
+	table atomic.Pointer[[]shared] // a power of two, at most half full
+	mu    sync.Mutex
+	n     int // topics in table; guarded by mu
+}
+
+// shared is one place of the table. The hash is stored first: whoever finds ref finds it too.
+type shared struct {
+	hash atomic.Uint64
+	ref  atomic.Pointer[topicRef]
 }
 
 // maxShared bounds their number. Beyond it they are found out again.
 const maxShared = 1 << 17
 
+// find returns the topic, or the free place where it would be.
+func find(table []shared, hash uint64, name []byte) (*topicRef, *shared) {
+	for at := hash; ; at++ {
+		p := &table[at&uint64(len(table)-1)]
+		ref := p.ref.Load()
+		if ref == nil {
+			return nil, p
+		}
+		if p.hash.Load() == hash && ref.wire == string(name) {
+			return ref, nil
+		}
+	}
+}
+
 // get returns what is known of a topic, nil if nothing is. It does not allocate.
-func (r *refs) get(name []byte) *topicRef {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.byName[string(name)]
+func (r *refs) get(hash uint64, name []byte) *topicRef {
+	table := r.table.Load()
+	if table == nil {
+		return nil
+	}
+	ref, _ := find(*table, hash, name)
+	return ref
 }
 
 // share returns the one for all links.
-func (r *refs) share(ref *topicRef) *topicRef {
+func (r *refs) share(hash uint64, ref *topicRef) *topicRef {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if first := r.byName[ref.wire]; first != nil {
+	table := r.roomy()
+	first, free := find(table, hash, []byte(ref.wire))
+	if first != nil {
 		return first
 	}
-	if r.byName == nil || len(r.byName) >= maxShared {
-		r.byName = make(map[string]*topicRef)
-	}
-	r.byName[ref.wire] = ref
+	free.hash.Store(hash)
+	free.ref.Store(ref)
+	r.n++
 	return ref
+}
+
+// roomy returns the table, or a new one in its place if there is no room for another topic; mu is held.
+func (r *refs) roomy() []shared {
+	old := r.table.Load()
+	switch {
+	case old == nil || r.n >= maxShared:
+		table := make([]shared, 64)
+		r.table.Store(&table)
+		r.n = 0
+	case r.n >= len(*old)/2:
+		table := make([]shared, 4*len(*old))
+		for i := range *old {
+			if ref := (*old)[i].ref.Load(); ref != nil {
+				hash := (*old)[i].hash.Load()
+				_, free := find(table, hash, []byte(ref.wire))
+				free.hash.Store(hash)
+				free.ref.Store(ref)
+			}
+		}
+		r.table.Store(&table)
+	}
+	return *r.table.Load()
 }

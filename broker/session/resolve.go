@@ -2,15 +2,13 @@ package session
 
 import (
 	"fmt"
+	"hash/maphash"
 
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/broker/topic"
 	"github.com/edgemq/edgemq/store"
 )
-
-// maxRefs is how many topics a link remembers.
-const maxRefs = 512
 
 // topicRef is what a link knows of a topic it publishes to. That of a plain topic is of all links (refs) and does not change.
 type topicRef struct {
@@ -43,21 +41,16 @@ func (l *Link) resolve(p *packet.Publish) (*topicRef, error) {
 			return l.current(l.aliases[p.Alias])
 		}
 	}
-	ref := l.topics[string(p.Topic)]
+	hash := maphash.Bytes(seed, p.Topic)
+	ref := l.recent.get(hash, p.Topic)
+	var err error
 	if ref != nil {
-		var err error
-		if ref, err = l.current(ref); err != nil {
-			return nil, err
-		}
-	} else {
-		var err error
-		if ref, err = l.lookup(p.Topic); err != nil {
-			return nil, err
-		}
-		if l.topics == nil || len(l.topics) >= maxRefs {
-			l.topics = map[string]*topicRef{}
-		}
-		l.topics[ref.wire] = ref
+		ref, err = l.current(ref)
+	} else if ref, err = l.lookup(hash, p.Topic); err == nil {
+		l.recent.put(hash, ref)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if p.Alias != 0 { // [MQTT-3.3.2-12]
 		for int(p.Alias) >= len(l.aliases) {
@@ -82,8 +75,8 @@ func (l *Link) current(ref *topicRef) (*topicRef, error) {
 	return ref, nil
 }
 
-// lookup finds out about a topic the link has not published to before.
-func (l *Link) lookup(name []byte) (*topicRef, error) {
+// lookup finds out about a topic that the link has not published to before, or has forgotten.
+func (l *Link) lookup(hash uint64, name []byte) (*topicRef, error) {
 	if l.client == 0 {
 		s := l.session.Load()
 		id, err := l.m.log.ClientID(s.id, s.durable)
@@ -92,7 +85,7 @@ func (l *Link) lookup(name []byte) (*topicRef, error) {
 		}
 		l.client = id
 	}
-	if ref := l.m.refs.get(name); ref != nil && l.access.Publish(ref.name) {
+	if ref := l.m.refs.get(hash, name); ref != nil && l.access.Publish(ref.name) {
 		return ref, nil
 	}
 	wire := string(name)
@@ -124,7 +117,7 @@ func (l *Link) lookup(name []byte) (*topicRef, error) {
 	}
 	ref.limit = l.m.log.Limit(ref.id)
 	if n.Kind == topic.Plain && !n.V5 {
-		return l.m.refs.share(ref), nil
+		return l.m.refs.share(hash, ref), nil
 	}
 	return ref, nil
 }
