@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"runtime"
 	"slices"
 	"time"
 
@@ -50,6 +51,7 @@ func (s *Store) commitLoop(stop <-chan struct{}) error {
 		if err := s.awaitRoom(stop); err != nil {
 			return s.failRest(err)
 		}
+		runtime.Gosched()
 		if b := s.open.take(c.spare); b != nil {
 			if err := s.commit(b, stop); err != nil {
 				b.answer(err)

@@ -180,12 +180,11 @@ func (c *Conn) frame(f []byte) error {
 	}
 	switch v := c.link.Version; t {
 	case packet.TypePublish:
-		err := packet.ParsePublish(v, f, &c.publish)
-		if e, ok := errors.AsType[*packet.Error](err); ok && e.Code == packet.CodeTopicInvalid && v == packet.V5 && c.publish.QoS > 0 {
-			err = nil // a wildcard in the topic: the link refuses the name in the PUBACK or PUBREC
-		}
-		if err != nil {
-			return err
+		if err := packet.ParsePublish(v, f, &c.publish); err != nil {
+			e, ok := errors.AsType[*packet.Error](err)
+			if !ok || e.Code != packet.CodeTopicInvalid || v != packet.V5 || c.publish.QoS == 0 {
+				return err
+			} // else a wildcard in the topic: the link refuses the name in the PUBACK or PUBREC
 		}
 		return c.link.Publish(&c.publish)
 	case packet.TypePuback, packet.TypePubrec, packet.TypePubcomp:

@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ type ingest struct {
 	props   []byte // stored forms of properties that had to be cut
 	bytes   int
 	counts  [3]int64 // by QoS
+	begun   int32    // publishes above QoS 0, refused ones included
 	durable bool
 	muts    []store.Mutation
 	due     int64    // when the first of the delayed ones is, 0 if there is none
@@ -59,13 +61,12 @@ func (l *Link) Publish(p *packet.Publish) error {
 	in := l.collect()
 	if p.QoS == 2 && l.session.Load().has(p.PacketID) {
 		in.batch.n++
-		l.unanswered.Add(1)
 		in.batch.acks = append(in.batch.acks, byte(packet.TypePubrec)<<4, 2, byte(p.PacketID>>8), byte(p.PacketID))
 		return nil // sent again: stored already, or on its way [MQTT-4.3.3-10]
 	}
 	if p.QoS > 0 {
-		l.unanswered.Add(1)
-		if n := l.quota.Add(1); l.Version == packet.V5 && int(n) > l.m.opt.ReceiveMaximum {
+		in.begun++
+		if l.Version == packet.V5 && int(l.quota.Load()+in.begun) > l.m.opt.ReceiveMaximum {
 			return &packet.Error{Code: packet.CodeReceiveMaximum, Rule: "MQTT-3.3.4-7", Msg: "more publishes in flight than Receive Maximum"}
 		}
 		in.batch.n++
@@ -82,14 +83,15 @@ func (l *Link) Publish(p *packet.Publish) error {
 		}
 		return l.accept(p)
 	}
-	msg := l.message(p, ref)
-	if dup, err := l.duplicate(p, &msg); err != nil {
+	msg := in.next()
+	l.message(msg, p, ref)
+	if dup, err := l.duplicate(p, msg); err != nil {
 		return l.refuseOne(p, &topicRef{code: codeOf(err), reason: err.Error()})
 	} else if dup {
 		return nil
 	}
-	if err := l.admit(ref, &msg); err != nil {
-		l.unplace(&msg)
+	if err := l.admit(ref, msg); err != nil {
+		l.unplace(msg)
 		return l.refuseOne(p, &topicRef{code: packet.CodeQuotaExceeded, reason: err.Error()})
 	}
 	if ref.delayed {
@@ -97,7 +99,7 @@ func (l *Link) Publish(p *packet.Publish) error {
 		if ref.queue {
 			msg.Props = withHost(msg.Props, l.host())
 		}
-		mut, due := l.m.delayed.put(ref, &msg)
+		mut, due := l.m.delayed.put(ref, msg)
 		if in.muts = append(in.muts, mut); in.due == 0 || due < in.due {
 			in.due = due
 		}
@@ -105,12 +107,12 @@ func (l *Link) Publish(p *packet.Publish) error {
 		return l.accept(p)
 	}
 	if p.Retain && !ref.queue {
-		r := newRetain(ref.name, &msg)
+		r := newRetain(ref.name, msg)
 		in.retain = append(in.retain, r)
 		in.muts = append(in.muts, r.mut)
 	}
 	l.owe(p, nil)
-	in.msgs = append(in.msgs, msg)
+	in.msgs = in.msgs[:len(in.msgs)+1] // msg
 	in.counts[p.QoS]++
 	if in.bytes += record.Size(len(msg.Props), len(msg.Payload)); in.bytes >= appendBytes {
 		defer l.Flush()
@@ -145,10 +147,18 @@ func (l *Link) fits(ref *topicRef, size int) bool {
 	return ref.to.Admit(size)
 }
 
-// message returns what is stored of a publish.
-func (l *Link) message(p *packet.Publish, ref *topicRef) store.Message {
-	msg := store.Message{Topic: ref.id, Client: l.client, PacketID: p.PacketID, Payload: p.Payload, Props: p.Props}
-	msg.Flags = msg.Flags.WithQoS(p.QoS)
+// next returns the place behind msgs, where the next message is made: it is one of them when they are made longer.
+func (in *ingest) next() *store.Message {
+	n := len(in.msgs)
+	in.msgs = slices.Grow(in.msgs, 1)
+	return &in.msgs[:n+1][n]
+}
+
+// message makes what is stored of a publish.
+func (l *Link) message(msg *store.Message, p *packet.Publish, ref *topicRef) {
+	msg.Topic, msg.Client, msg.PacketID = ref.id, l.client, p.PacketID
+	msg.Payload, msg.Props = p.Payload, p.Props
+	msg.Flags, msg.Expiry = record.Flags(0).WithQoS(p.QoS), 0
 	if p.Retain {
 		msg.Flags |= record.FlagRetain
 	}
@@ -170,7 +180,6 @@ func (l *Link) message(p *packet.Publish, ref *topicRef) store.Message {
 		in.props = p.AppendStoredProps(in.props)
 		msg.Props = in.props[at:len(in.props):len(in.props)]
 	}
-	return msg
 }
 
 // duplicate tells whether the publisher has used the message's @MessageId already; then the answer is noted. If not, the id
@@ -229,6 +238,7 @@ func (l *Link) collect() *ingest {
 		l.in = ingests.Get().(*ingest)
 		l.in.batch = batches.Get().(*batch)
 		l.in.batch.link = l
+		l.unanswered.Add(1) // for all that is collected, until Flush counts it
 	}
 	return l.in
 }
@@ -266,7 +276,6 @@ func (l *Link) Release(a *packet.Ack) {
 	in := l.collect()
 	b := in.batch
 	b.n++
-	l.unanswered.Add(1)
 	code := packet.CodeSuccess
 	switch {
 	case !ok:
@@ -336,13 +345,15 @@ func (l *Link) Flush() {
 	}
 	l.in = nil
 	b := in.batch
+	l.quota.Add(in.begun) // once for all, and before any of them can be over
+	l.unanswered.Add(b.n - 1)
 	for qos, n := range in.counts {
 		if n > 0 {
 			l.m.messagesIn[qos].Add(n)
 		}
 	}
 	l.m.payloadIn.Add(int64(in.bytes - len(in.msgs)*record.HeaderSize))
-	in.counts = [3]int64{}
+	in.counts, in.begun = [3]int64{}, 0
 	var done store.Completion = b
 	if b.n == 0 && len(b.firsts) == 0 {
 		done = nil
@@ -366,7 +377,7 @@ func (l *Link) Flush() {
 	if done == nil {
 		b.free()
 	}
-	clear(in.msgs)
+	clear(in.msgs[:min(len(in.msgs)+1, cap(in.msgs))]) // and what next made that was refused
 	clear(in.muts)
 	clear(in.retain)
 	in.retain, in.due = in.retain[:0], 0

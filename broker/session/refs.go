@@ -23,7 +23,7 @@ type memory struct {
 const maxRefs = 512
 
 func (m *memory) is(hash uint64, name []byte) bool {
-	return m.hash == hash && m.ref != nil && m.ref.wire == string(name)
+	return m.hash == hash && m.ref != nil && m.ref.is(name)
 }
 
 // get returns what is known of a topic, nil if nothing is. It does not allocate.
@@ -93,7 +93,7 @@ func find(table []shared, hash uint64, name []byte) (*topicRef, *shared) {
 		if ref == nil {
 			return nil, p
 		}
-		if p.hash.Load() == hash && ref.wire == string(name) {
+		if p.hash.Load() == hash && ref.is(name) {
 			return ref, nil
 		}
 	}

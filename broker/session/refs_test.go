@@ -17,7 +17,7 @@ func TestRefs(t *testing.T) {
 	var wg sync.WaitGroup
 	got := make([]*topicRef, 8)
 	for i := range got {
-		wg.Go(func() { got[i] = r.share(hashOf("a"), &topicRef{wire: "a", id: 1}) })
+		wg.Go(func() { got[i] = r.share(hashOf("a"), newRef("a")) })
 	}
 	wg.Wait()
 	for _, ref := range got {
@@ -53,7 +53,7 @@ func TestRefsBeside(t *testing.T) {
 	}
 	for i := range maxShared + 10 {
 		name := fmt.Sprint(i)
-		ref := &topicRef{wire: name}
+		ref := newRef(name)
 		if r.share(hashOf(name), ref) != ref || r.get(hashOf(name), []byte(name)) != ref {
 			t.Fatalf("%s is not found", name)
 		}
@@ -75,7 +75,7 @@ func TestRecent(t *testing.T) {
 		if r.get(h, []byte(names[i])) != nil {
 			t.Fatalf("%s is known", names[i])
 		}
-		r.put(h, &topicRef{wire: names[i]})
+		r.put(h, newRef(names[i]))
 		if i == 0 && len(r) != 2 || len(r) > maxRefs {
 			t.Errorf("after %d topics there are %d places", i+1, len(r))
 		}

@@ -10,22 +10,40 @@ import (
 	"github.com/edgemq/edgemq/store"
 )
 
-// topicRef is what a link knows of a topic it publishes to. That of a plain topic is of all links (refs) and does not change.
+// topicRef is what a link knows of a topic it publishes to. That of a plain topic is of all links (refs) and does not change. What each
+// message needs is at the beginning, the name too if it is not long: with very many topics every line of memory that is looked at is fetched from afar.
 type topicRef struct {
-	wire      string // as the client wrote it
-	name      string
-	id        uint32
-	queue     bool
-	to        *feed.Feed // that queue's
-	envelope  bool       // the payload begins with properties ($v5/)
-	delayed   bool       // published delay later
-	delay     uint32
-	nack      string            // the queue that a message of is refused
-	transient bool              // for live subscribers only (store.exclude)
+	short     [32]byte          // what wire begins with
+	to        *feed.Feed        // the queue's, of a queue
 	limit     *store.TopicLimit // nil if the topic's policy has none
-	code      byte              // not 0: publishing to it is refused
-	reason    string
+	id        uint32
+	code      byte // not 0: publishing to it is refused
+	queue     bool
+	envelope  bool // the payload begins with properties ($v5/)
+	delayed   bool // published delay later
+	transient bool // for live subscribers only (store.exclude)
 	denied    bool // by a rule
+
+	delay  uint32
+	wire   string // as the client wrote it
+	name   string
+	nack   string // the queue that a message of is refused
+	reason string // of code
+}
+
+// newRef returns what is known of a topic before anything is: how the client wrote it.
+func newRef(wire string) *topicRef {
+	ref := &topicRef{wire: wire}
+	copy(ref.short[:], wire)
+	return ref
+}
+
+// is tells whether it is that topic's.
+func (ref *topicRef) is(name []byte) bool {
+	if len(name) < len(ref.short) && ref.short[len(name)] == 0 { // no name has a NUL: that is how it ends
+		return string(ref.short[:len(name)]) == string(name)
+	}
+	return ref.wire == string(name)
 }
 
 // resolve returns what is known of the publish's topic, by its alias if it has one.
@@ -88,19 +106,19 @@ func (l *Link) lookup(hash uint64, name []byte) (*topicRef, error) {
 	if ref := l.m.refs.get(hash, name); ref != nil && l.access.Publish(ref.name) {
 		return ref, nil
 	}
-	wire := string(name)
+	ref := newRef(string(name))
 	n, err := topic.ParseName(name, l.m.opt.Topics)
 	if err != nil {
-		return &topicRef{wire: wire, code: codeOf(err), reason: err.Error()}, nil
+		ref.code, ref.reason = codeOf(err), err.Error()
+		return ref, nil
 	}
 	if !mayPublish(l.access, &n) {
-		return &topicRef{wire: wire, denied: true, code: packet.CodeNotAuthorized, reason: fmt.Sprintf("not allowed to publish to %q", name)}, nil
+		ref.denied, ref.code, ref.reason = true, packet.CodeNotAuthorized, fmt.Sprintf("not allowed to publish to %q", name)
+		return ref, nil
 	}
-	ref := &topicRef{
-		wire: wire, name: string(n.Topic), queue: n.Queue != nil, envelope: n.V5, delayed: n.Kind == topic.Delayed, delay: n.Delay,
-	}
-	if len(n.Topic) == len(name) {
-		ref.name = wire
+	ref.queue, ref.envelope, ref.delayed, ref.delay = n.Queue != nil, n.V5, n.Kind == topic.Delayed, n.Delay
+	if ref.name = ref.wire; len(n.Topic) != len(name) {
+		ref.name = string(n.Topic)
 	}
 	ref.transient = l.m.excluded(ref.name)
 	if n.Kind == topic.QueueNack {
