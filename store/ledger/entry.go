@@ -37,29 +37,47 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // checksum is the CRC-32C of an entry at an offset.
 func checksum(offset uint64, b []byte) uint32 {
-	// The offset goes byte by byte: package crc32 would make a slice of it escape, one allocation an entry.
-	crc := ^uint32(0)
-	for range 8 {
-		crc = castagnoli[byte(crc)^byte(offset)] ^ crc>>8
+	return crc32.Update(offsetSum(offset), castagnoli, b[4:EntrySize])
+}
+
+// offsetSum is the CRC-32C of an offset, eight bytes.
+func offsetSum(offset uint64) uint32 {
+	crc := sums.zero
+	for i := 0; offset != 0; i++ {
+		crc ^= sums.of[i][byte(offset)]
 		offset >>= 8
 	}
-	return crc32.Update(^crc, castagnoli, b[4:EntrySize])
+	return crc
 }
+
+// sums are the CRC-32C of eight zeros, and what each byte in each place changes in it.
+var sums = func() (s struct {
+	zero uint32
+	of   [8][256]uint32
+},
+) {
+	var b [8]byte
+	s.zero = crc32.Checksum(b[:], castagnoli)
+	for i := range b {
+		for v := range s.of[i] {
+			b[i] = byte(v)
+			s.of[i][v] = crc32.Checksum(b[:], castagnoli) ^ s.zero
+		}
+		b[i] = 0
+	}
+	return s
+}()
 
 // appendEntry encodes e at the end of dst.
 func appendEntry(dst []byte, offset uint64, e *Entry) []byte {
 	at := len(dst)
 	dst = slices.Grow(dst, EntrySize)[:at+EntrySize]
-	b := dst[at:]
-	binary.LittleEndian.PutUint32(b[4:], e.Topic)
-	binary.LittleEndian.PutUint32(b[8:], e.Client)
-	binary.LittleEndian.PutUint32(b[12:], e.Segment)
-	binary.LittleEndian.PutUint32(b[16:], e.Pos)
-	binary.LittleEndian.PutUint32(b[20:], e.Length)
-	binary.LittleEndian.PutUint32(b[24:], e.Expiry)
-	binary.LittleEndian.PutUint16(b[28:], e.PacketID)
-	binary.LittleEndian.PutUint16(b[30:], uint16(e.Flags))
-	binary.LittleEndian.PutUint64(b[32:], uint64(e.Time))
+	b := dst[at : at+EntrySize]
+	binary.LittleEndian.PutUint64(b[4:], uint64(e.Topic)|uint64(e.Client)<<32)
+	binary.LittleEndian.PutUint64(b[12:], uint64(e.Segment)|uint64(e.Pos)<<32)
+	binary.LittleEndian.PutUint64(b[20:], uint64(e.Length)|uint64(e.Expiry)<<32)
+	binary.LittleEndian.PutUint64(b[28:], uint64(e.PacketID)|uint64(e.Flags)<<16|uint64(e.Time)<<32)
+	binary.LittleEndian.PutUint32(b[36:], uint32(uint64(e.Time)>>32))
 	binary.LittleEndian.PutUint32(b, checksum(offset, b))
 	return dst
 }
