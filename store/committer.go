@@ -51,7 +51,7 @@ func (s *Store) commitLoop(stop <-chan struct{}) error {
 		if err := s.awaitRoom(stop); err != nil {
 			return s.failRest(err)
 		}
-		runtime.Gosched()
+		runtime.Gosched() // who is ready to append does so first: fewer groups, and nobody else has to wait
 		if b := s.open.take(c.spare); b != nil {
 			if err := s.commit(b, stop); err != nil {
 				b.answer(err)
