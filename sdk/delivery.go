@@ -58,9 +58,17 @@ func (d *Delivery) Ack() error {
 	return nil
 }
 
-// Nack refuses the message: a queue sends it again after the delay, and to the queue <name>-dead if it has been refused too
-// often. A delay of 0 leaves it to the broker, which waits longer each time. Other messages are not held up.
+// Nack refuses the message: a queue sends it again after the delay, and to its dead letters (the queue <name>-dead, unless its settings say
+// otherwise) if it has been refused too often. A delay of 0 leaves it to the broker, which waits longer each time. Other messages are not
+// held up.
 func (d *Delivery) Nack(delay time.Duration, reason string) error {
+	return d.refuse(max(delay, 0), reason)
+}
+
+// GiveUp refuses the message for good: a queue moves it to its dead letters at once, however often it was refused before.
+func (d *Delivery) GiveUp(reason string) error { return d.refuse(never, reason) }
+
+func (d *Delivery) refuse(delay time.Duration, reason string) error {
 	if d.settled.Swap(true) {
 		return ErrStale
 	}

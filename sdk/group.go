@@ -219,7 +219,7 @@ func (g *group) hold(ctx context.Context, i int) {
 		s, err := fromQueue(queue, []string{fmt.Sprintf("%s/%d", g.t.Topic, i)}).open(ctx, g.p.client, g.p.opts)
 		if err == nil {
 			g.note(i, true)
-			err = g.p.serve(ctx, s, queue+"-dead")
+			err = g.p.serve(ctx, s)
 			g.note(i, false)
 			_ = s.Close()
 		}

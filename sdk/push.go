@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -33,8 +32,8 @@ func WithKey(f func(*Delivery) string) ConsumerOption {
 }
 
 // WithRetry sets what becomes of a message whose handler failed for the attempt-th time (from 1, see Delivery.Attempt): it comes again
-// after the delay, or it goes to the queue <name>-dead at once if again is false. The default leaves both to the
-// broker: after 1, 2, 4, 8 s, and to <name>-dead after 5 deliveries. It counts for queues only.
+// after the delay, or it goes to the queue's dead letters at once if again is false. The default leaves both to the queue's settings:
+// after 1, 2, 4, 8 s, and to <name>-dead after 5 deliveries unless they say otherwise. It counts for queues only.
 func WithRetry(f func(attempt int, err error) (delay time.Duration, again bool)) ConsumerOption {
 	return func(s *consumerSettings) { s.push.retry = f }
 }
@@ -48,7 +47,6 @@ func WithOrderedRetry(delay time.Duration) ConsumerOption {
 // Source is where a PushConsumer takes its messages from.
 type Source struct {
 	open func(ctx context.Context, c *Client, opts []ConsumerOption) (stream, error)
-	dead string // the queue for messages given up; "" if there is none
 	run  func(ctx context.Context, p *PushConsumer) error
 }
 
@@ -67,7 +65,7 @@ func FromQueue(queue string, topics ...string) Source {
 func FromQueueExclusively(queue string, topics ...string) Source { return fromQueue(queue, topics) }
 
 func fromQueue(queue string, topics []string, more ...ConsumerOption) Source {
-	return Source{dead: queue + "-dead", open: func(ctx context.Context, c *Client, opts []ConsumerOption) (stream, error) {
+	return Source{open: func(ctx context.Context, c *Client, opts []ConsumerOption) (stream, error) {
 		p := c.PullConsumer(slices.Concat(opts, more, []ConsumerOption{WithManualAck()})...)
 		if err := p.AttachQueue(ctx, queue, topics...); err != nil {
 			return nil, err
@@ -134,7 +132,7 @@ func (p *PushConsumer) run(ctx context.Context, from Source) error {
 	if err != nil {
 		return err
 	}
-	err = p.serve(ctx, s, from.dead)
+	err = p.serve(ctx, s)
 	if cerr := s.Close(); err == nil && !errors.Is(cerr, ErrClosed) {
 		err = cerr
 	}
@@ -142,12 +140,12 @@ func (p *PushConsumer) run(ctx context.Context, from Source) error {
 }
 
 // serve hands messages to lanes, one for each message that may be handled at once.
-func (p *PushConsumer) serve(ctx context.Context, s stream, dead string) error {
+func (p *PushConsumer) serve(ctx context.Context, s stream) error {
 	lanes := make([]*Buffer[*Delivery], p.o.push.concurrency)
 	var wg sync.WaitGroup
 	for i := range lanes {
 		lanes[i] = NewBuffer[*Delivery](BufferOptions{}, nil) // the broker's window bounds it
-		wg.Go(func() { p.lane(ctx, lanes[i], dead) })
+		wg.Go(func() { p.lane(ctx, lanes[i]) })
 	}
 	var err error
 	for {
@@ -175,18 +173,18 @@ func (p *PushConsumer) serve(ctx context.Context, s stream, dead string) error {
 }
 
 // lane handles the messages of its keys, one after the other.
-func (p *PushConsumer) lane(ctx context.Context, in *Buffer[*Delivery], dead string) {
+func (p *PushConsumer) lane(ctx context.Context, in *Buffer[*Delivery]) {
 	for {
 		d, err := in.Take(ctx)
 		if err != nil {
 			return
 		}
-		p.deal(ctx, d, dead)
+		p.deal(ctx, d)
 	}
 }
 
 // deal handles one message to its end.
-func (p *PushConsumer) deal(ctx context.Context, d *Delivery, dead string) {
+func (p *PushConsumer) deal(ctx context.Context, d *Delivery) {
 	if id := d.Header(HeaderTraceID).String(); id != "" {
 		ctx = ContextWithTraceID(ctx, id)
 	}
@@ -195,7 +193,7 @@ func (p *PushConsumer) deal(ctx context.Context, d *Delivery, dead string) {
 		if !ours {
 			return // the connection was lost: it comes again, to whoever is next
 		}
-		again := p.attempt(ctx, link, d, dead)
+		again := p.attempt(ctx, link, d)
 		if ctx.Err() != nil || !again {
 			return
 		}
@@ -203,7 +201,7 @@ func (p *PushConsumer) deal(ctx context.Context, d *Delivery, dead string) {
 }
 
 // attempt handles a message once, in a context that ends with the connection it came by. It reports whether to go on.
-func (p *PushConsumer) attempt(ctx, link context.Context, d *Delivery, dead string) (again bool) {
+func (p *PushConsumer) attempt(ctx, link context.Context, d *Delivery) (again bool) {
 	hctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(link, func() { cancel(ErrNotConnected) })
@@ -218,7 +216,7 @@ func (p *PushConsumer) attempt(ctx, link context.Context, d *Delivery, dead stri
 	case hctx.Err() != nil:
 		return true // not the handler's fault: again, if it is still ours
 	case p.o.push.ordered == 0:
-		p.refuse(hctx, d, dead, err)
+		p.refuse(d, err)
 		return false
 	}
 	p.client.o.logger.Warn("handler failed, trying again in place", "component", "sdk", "offset", d.offset, "err", err)
@@ -238,7 +236,7 @@ func (p *PushConsumer) call(ctx context.Context, d *Delivery) (err error) {
 }
 
 // refuse sees to a message whose handler failed.
-func (p *PushConsumer) refuse(ctx context.Context, d *Delivery, dead string, cause error) {
+func (p *PushConsumer) refuse(d *Delivery, cause error) {
 	attempt := d.Attempt()
 	var delay time.Duration
 	again := true
@@ -246,24 +244,9 @@ func (p *PushConsumer) refuse(ctx context.Context, d *Delivery, dead string, cau
 		delay, again = p.o.push.retry(attempt, cause)
 	}
 	p.client.o.logger.Warn("handler failed", "component", "sdk", "offset", d.offset, "attempt", attempt, "again", again, "err", cause)
-	if again || dead == "" {
-		_ = d.Nack(delay, cause.Error())
+	if !again {
+		_ = d.GiveUp(cause.Error())
 		return
 	}
-	m := d.Message.Clone()
-	m.headers = slices.DeleteFunc(m.headers, func(f Field) bool {
-		return f.Name == HeaderTopic || f.Name == HeaderQueue || f.Name == HeaderOffset || f.Name == HeaderStoreTimestamp || f.Name == HeaderRefused
-	})
-	// An id of its own, or the broker takes it for the message that it has stored already.
-	m.PutHeader(HeaderMessageID, String(d.MessageID()+"-dead")).PutHeader("OriginMessageId", String(d.MessageID()))
-	m.PutHeader(HeaderQueue, String(dead)).PutHeader(HeaderReason, String(cause.Error()))
-	m.PutHeader(HeaderOriginQueue, String(strings.TrimSuffix(dead, "-dead"))).PutHeader(HeaderOriginOffset, Int64(int64(d.offset)))
-	m.PutHeader(HeaderRedelivered, Int64(int64(attempt)))
-	if t := d.Topic(); t != "" {
-		m.PutHeader(HeaderOriginTopic, String(t))
-	}
-	if _, err := p.client.Producer().Send(ctx, m); err != nil {
-		return // not settled: it comes again
-	}
-	_ = d.Ack()
+	_ = d.Nack(delay, cause.Error())
 }

@@ -191,6 +191,55 @@ func TestRefusedMessagesComeAgainAndDie(t *testing.T) {
 	}
 }
 
+// What is given up goes where the queue's settings say, by the broker's own way: it is counted there, and knows its origin.
+func TestGivingUpFollowsTheQueue(t *testing.T) {
+	t.Parallel()
+	b := testbroker.Run(t, testbroker.Options{Set: []string{"queues=[{name: Q, dead_letter: graves, max_deliveries: 0}]"}})
+	c := dial(t, b.Addr, "c")
+	sendTo(t, c.Producer(), "queue:Q", "bad", "worse")
+	graves := attach(t, c, "graves", nil)
+	next := func() *sdk.Delivery {
+		t.Helper()
+		d, err := graves.PollWait(patience(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+
+	q := attach(t, c, "Q", nil, sdk.WithManualAck())
+	d, err := q.PollWait(patience(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.GiveUp("hopeless"); err != nil || d.GiveUp("again") == nil {
+		t.Fatalf("GiveUp: %v, and a second one", err)
+	}
+	if d := next(); string(d.Body()) != "bad" || d.Header(sdk.HeaderReason) != sdk.String("hopeless") || d.Header(sdk.HeaderRedelivered) != sdk.Int64(1) {
+		t.Fatalf("%s with %v", d.Body(), d.Headers())
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	push := c.PushConsumer(func(context.Context, *sdk.Delivery) error { return errors.New("no") },
+		sdk.WithRetry(func(attempt int, _ error) (time.Duration, bool) { return time.Millisecond, attempt < 2 }))
+	running(t, push, sdk.FromQueue("Q"))
+	if d := next(); string(d.Body()) != "worse" || d.Header(sdk.HeaderRedelivered) != sdk.Int64(2) || d.Header(sdk.HeaderOriginQueue) != sdk.String("Q") {
+		t.Fatalf("%s with %v", d.Body(), d.Headers())
+	}
+	f, err := b.Queues().Find("Q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := f.Stats().Dead; n != 2 {
+		t.Errorf("the broker counts %d dead letters of Q", n)
+	}
+	if _, err := b.Queues().Find("Q-dead"); err == nil {
+		t.Error("there is a queue Q-dead")
+	}
+}
+
 func TestDeadLettersSayWhereTheyAreFrom(t *testing.T) { // AT-78
 	b := testbroker.Run(t, testbroker.Options{Set: []string{"queues=[{name: Q, topics: [orders/#], retry_delay: [1ms], max_deliveries: 3}]"}})
 	c := dial(t, b.Addr, "c")

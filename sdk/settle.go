@@ -52,6 +52,9 @@ func (p *PullConsumer) ack(d *Delivery) error {
 	return nil
 }
 
+// never as nack's delay has the broker move the message to the queue's dead letters at once.
+const never = time.Duration(-1)
+
 // nack refuses a message: with a publish, which says why, and with the acknowledgement that MQTT wants for each packet id.
 func (p *PullConsumer) nack(d *Delivery, delay time.Duration, reason string) error {
 	p.mu.Lock()
@@ -68,7 +71,10 @@ func (p *PullConsumer) nack(d *Delivery, delay time.Duration, reason string) err
 		return nil // the connection is another by now: the message comes again in any case
 	}
 	m := (&Message{}).PutHeader(HeaderQueue, String(queue)).PutHeader(HeaderOffset, Int64(int64(d.offset)))
-	if delay > 0 {
+	switch {
+	case delay == never:
+		m.PutHeader("Delay", String("never"))
+	case delay > 0:
 		m.PutHeader("Delay", String(strconv.FormatFloat(delay.Seconds(), 'f', -1, 64)))
 	}
 	if reason != "" {

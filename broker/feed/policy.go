@@ -83,11 +83,14 @@ type grave struct {
 	reason string
 }
 
-// DefaultDelay as Refuse's delay leaves it to the policy.
-const DefaultDelay = -1
+// What Refuse's delay may be instead of one.
+const (
+	DefaultDelay = -1 // what the policy says
+	Never        = -2 // it is not to come again: to the dead letters with it, however often it was refused
+)
 
 // Refuse says that the member cannot deal with an item: it comes again after a while, to whichever member has its key
-// then, or goes to the dead letters. delay below 0 leaves the while to the queue's policy.
+// then, or goes to the dead letters.
 func (m *Member) Refuse(seq uint64, reason string, delay time.Duration) {
 	f := m.feed
 	f.mu.Lock()
@@ -110,6 +113,7 @@ func (f *Feed) refuse(m *Member, seq uint64, reason string, delay time.Duration)
 	f.stats.Redelivered++
 	t := f.tries[s.Offset]
 	t.n++
+	dead = delay == Never || f.policy.deadly(t.n)
 	if delay < 0 {
 		delay = f.policy.delay(t.n)
 	}
@@ -121,7 +125,7 @@ func (f *Feed) refuse(m *Member, seq uint64, reason string, delay time.Duration)
 	k := s.key
 	m.sent--
 	s.state, s.m, s.key = refused, nil, nil
-	if dead = f.policy.deadly(t.n); dead {
+	if dead {
 		f.graves = append(f.graves, grave{seq, reason})
 	} else {
 		f.arm(t.due)

@@ -19,8 +19,11 @@ type refusal struct {
 	reason string
 }
 
+// never as a refusal's delay sends the message to the dead letters at once.
+const never = "never"
+
 // parseRefusal reads it from user properties (@Offset, @Delay in seconds, @Reason), or else from the payload: an offset or
-// "#" and the packet id of the delivery, then, if wanted, a space and the delay in seconds, and a space and the reason.
+// "#" and the packet id of the delivery, then, if wanted, a space and the delay in seconds or never, and a space and the reason.
 func parseRefusal(p *packet.Publish) (r refusal, err error) {
 	text := string(p.Payload)
 	if off, ok := packet.FindUser(p.Props, wire.Offset); ok {
@@ -41,7 +44,9 @@ func parseRefusal(p *packet.Publish) (r refusal, err error) {
 	} else {
 		r.offset, err = strconv.ParseUint(what, 10, 64)
 	}
-	if err == nil && delay != "" {
+	if err == nil && delay == never {
+		r.delay = feed.Never
+	} else if err == nil && delay != "" {
 		var s float64
 		if s, err = strconv.ParseFloat(delay, 64); err == nil && !(s >= 0 && s <= 1e9) {
 			err = strconv.ErrRange
@@ -51,7 +56,7 @@ func parseRefusal(p *packet.Publish) (r refusal, err error) {
 	if err != nil {
 		return r, &packet.Error{
 			Code: packet.CodePayloadFormat,
-			Msg:  fmt.Sprintf("a refusal is an offset or #packet-id, then maybe a delay in seconds and a reason, not %q", text),
+			Msg:  fmt.Sprintf("a refusal is an offset or #packet-id, then maybe a delay in seconds (or never) and a reason, not %q", text),
 		}
 	}
 	return r, nil
