@@ -170,6 +170,7 @@ func TestQueues(t *testing.T) {
 		{"POST", "/v1/queues/orders/reset", `{"to":"yesterday"}`, 400, 3},
 		{"POST", "/v1/queues/orders/reset", `{"to":"earliest"}`, 200, 5},
 		{"POST", "/v1/queues/orders/reset", `{"to":"offset:4"}`, 200, 2},
+		{"POST", "/v1/queues/orders/reset", `{"to":"offset:99"}`, 400, 2},
 		{"POST", "/v1/queues/orders/reset", `{"to":"1h"}`, 200, 5},
 		{"POST", "/v1/queues/orders/purge", "", 200, 0},
 		{"POST", "/v1/queues/orders/reset", `{"to":"earliest"}`, 200, 5},
@@ -202,6 +203,37 @@ func TestQueues(t *testing.T) {
 	}
 	if qs := get[[]Queue](x, "/v1/queues"); len(qs) != 1 || qs[0].Name != "others" || qs[0].Depth != 2 {
 		t.Errorf("queues: %+v", qs)
+	}
+}
+
+// A reset says where the queue begins then, and why that is not where it was told to.
+func TestReset(t *testing.T) {
+	x := open(t, loopback)
+	for i := range 5 {
+		x.put("a", store.Message{Payload: fmt.Append(nil, i)})
+	}
+	x.call("POST", "/v1/queues", `{"name":"q","topics":["a"]}`)
+	for _, row := range []struct {
+		to   string
+		code int
+		want string // in the answer
+	}{
+		{"offset:3", 200, `{"ok":true,"offset":3}`},
+		{"offset:6", 200, `{"ok":true,"offset":6}`},
+		{"latest", 200, `{"ok":true,"offset":6}`},
+		{"earliest", 200, `{"ok":true,"offset":1}`},
+		{"1h", 200, `{"ok":true,"offset":1}`},
+		{"offset:7", 400, "offset:7 is beyond the end of the log: the next message gets offset 6; for what comes from now on, reset to latest"},
+		{"offset:0", 200, `"offset":1,"note":"offset:0 is not kept any more: the oldest message that is has offset 1"`},
+		{"2999-01-01T00:00:00Z", 200, `"offset":6,"note":"2999-01-01T00:00:00Z is in the future`},
+		{"soon", 400, "is not a start"},
+	} {
+		if code, answer := x.call("POST", "/v1/queues/q/reset", `{"to":"`+row.to+`"}`); code != row.code || !strings.Contains(answer, row.want) {
+			t.Errorf("%s: %d %s, want %d %s", row.to, code, answer, row.code, row.want)
+		}
+	}
+	if q := get[Queue](x, "/v1/queues/q"); q.Cursor != 6 || q.NextOffset != 6 {
+		t.Errorf("cursor %d of %d", q.Cursor, q.NextOffset)
 	}
 }
 

@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -25,7 +26,7 @@ func (s *Server) queueRoutes(m *http.ServeMux) {
 	m.HandleFunc("POST /v1/queues/{queue}/resume", s.changes(func(q string, _ *http.Request) (int64, error) { return 0, s.Queues.Pause(q, false) }))
 	m.HandleFunc("POST /v1/queues/{queue}/bind", s.changes(s.bind))
 	m.HandleFunc("POST /v1/queues/{queue}/unbind", s.changes(s.unbind))
-	m.HandleFunc("POST /v1/queues/{queue}/reset", s.changes(s.reset))
+	m.HandleFunc("POST /v1/queues/{queue}/reset", s.reset)
 	m.HandleFunc("POST /v1/queues/{queue}/move", s.changes(s.move))
 	m.HandleFunc("POST /v1/queues/{queue}/redrive", s.changes(s.redrive))
 }
@@ -74,7 +75,7 @@ func (s *Server) queue(name string) (Queue, error) {
 	}
 	q := Queue{
 		Name: name, Bindings: i.Bindings, Paused: i.Paused, Members: i.Members, Depth: b.Messages, LagBytes: b.Bytes,
-		InFlight: i.InFlight, Retrying: i.Retrying, Cursor: i.Cursor,
+		InFlight: i.InFlight, Retrying: i.Retrying, Cursor: i.Cursor, NextOffset: s.Store.Next(),
 		Sent: i.Stats.Sent, Settled: i.Stats.Settled, Expired: i.Stats.Expired, Redelivered: i.Stats.Redelivered, Dead: i.Stats.Dead, Dropped: i.Stats.Dropped,
 		DeadLetter: i.Policy.DeadLetters(name), Settings: settingsOf(name, &i.Policy), Set: namesOf(i.Set),
 	}
@@ -215,19 +216,55 @@ type committed chan error
 // Committed implements store.Completion.
 func (c committed) Committed(_ uint64, err error) { c <- err }
 
-func (s *Server) reset(queue string, r *http.Request) (int64, error) {
+// reset moves a queue in the log, and says where it is then.
+func (s *Server) reset(w http.ResponseWriter, r *http.Request) {
+	queue := r.PathValue("queue")
 	var to Reset
-	if err := body(r, &to); err != nil {
-		return 0, err
+	err := body(r, &to)
+	d := Done{OK: true}
+	if err == nil {
+		d.Offset, d.Note, err = s.resetTo(queue, to.To)
 	}
-	if to.To == "latest" {
-		return 0, s.Queues.Reset(queue, feed.Now)
+	if err == nil {
+		s.Logger.Info("queue changed", "queue", queue, "request", r.Method+" "+r.URL.Path, "offset", d.Offset)
 	}
-	offset, err := s.start(to.To)
-	if err != nil {
-		return 0, err
+	answer(w, d, err)
+}
+
+func (s *Server) resetTo(queue, to string) (offset uint64, note string, err error) {
+	if to == "latest" {
+		offset = feed.Now
+	} else if offset, err = s.start(to); err != nil {
+		return 0, "", err
 	}
-	return 0, s.Queues.Reset(queue, offset)
+	first, next := s.Store.First(), s.Store.Next()
+	future, err := s.future(to)
+	switch {
+	case err != nil:
+		return 0, "", err
+	case offset == feed.Now:
+		offset = next
+	case offset > next:
+		return 0, "", bad("%s is beyond the end of the log: the next message gets offset %d; for what comes from now on, reset to latest", to, next)
+	case future:
+		note = fmt.Sprintf("%s is in the future: only what is published from now on is handed out, also before then", to)
+	case offset < first:
+		note = fmt.Sprintf("%s is not kept any more: the oldest message that is has offset %d", to, first)
+		offset = first
+	}
+	if to == "latest" {
+		return offset, "", s.Queues.Reset(queue, feed.Now)
+	}
+	return offset, note, s.Queues.Reset(queue, offset)
+}
+
+// future reports whether a start is a time that is yet to come.
+func (s *Server) future(text string) (bool, error) {
+	if text == "latest" {
+		return false, nil
+	}
+	st, err := topic.ParseStart(text)
+	return st.Kind == topic.AtTime && st.Time > time.Now().UnixMicro(), err
 }
 
 // start returns the offset of a start as $s/<start>/… has it.

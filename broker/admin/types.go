@@ -14,6 +14,9 @@ type Error struct {
 type Done struct {
 	OK       bool  `json:"ok"`
 	Messages int64 `json:"messages,omitempty"` // that were moved or purged
+
+	Offset uint64 `json:"offset,omitempty"` // of a reset: where the queue begins now
+	Note   string `json:"note,omitempty"`   // why that is not what was asked for, if it is not
 }
 
 // Queue is a queue as it is now; counters begin at the broker's start.
@@ -29,6 +32,7 @@ type Queue struct {
 	InFlight    int        `json:"in_flight"`   // with consumers
 	Retrying    int        `json:"retrying"`    // refused, to come again
 	Cursor      uint64     `json:"cursor"`      // all below this offset is settled
+	NextOffset  uint64     `json:"next_offset"` // of the log: what the next message stored gets, so a cursor there has settled everything
 	Sent        uint64     `json:"sent"`
 	Settled     uint64     `json:"settled"`
 	Expired     uint64     `json:"expired"`

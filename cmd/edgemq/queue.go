@@ -178,7 +178,7 @@ func showQueue(w io.Writer, q *admin.Queue) {
 	row(w, "members", q.Members)
 	row(w, "in flight", q.InFlight)
 	row(w, "retrying", q.Retrying)
-	row(w, "cursor", q.Cursor)
+	row(w, "settled", fmt.Sprintf("all below offset %d; the next message stored gets %d", q.Cursor, q.NextOffset))
 	row(w, "since start", fmt.Sprintf("sent %d, settled %d, expired %d, redelivered %d, dead %d, dropped %d",
 		q.Sent, q.Settled, q.Expired, q.Redelivered, q.Dead, q.Dropped))
 	showSettings(w, q)
@@ -261,7 +261,13 @@ func queueReset(f *adminFlags) *cobra.Command {
   edgemq queue reset orders offset:120000`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.done(cmd, http.MethodPost, queuePath(args[0], "/reset"), admin.Reset{To: args[1]}, args[0]+": reset to "+args[1])
+			var d admin.Done
+			return f.ask(cmd, http.MethodPost, queuePath(args[0], "/reset"), nil, admin.Reset{To: args[1]}, &d, func(w io.Writer) {
+				fmt.Fprintf(w, "%s: begins at offset %d now\n", args[0], d.Offset)
+				if d.Note != "" {
+					fmt.Fprintln(w, d.Note)
+				}
+			})
 		},
 	}
 }
