@@ -155,6 +155,9 @@ func (s *Store) Next() uint64 { return s.open.next.Load() }
 // Committed returns the first offset that is not yet committed.
 func (s *Store) Committed() uint64 { return s.tail.committed.Load() }
 
+// Now is the time by Options.Now, which messages are stored with: what is compared with their times, or outlives the process, is taken from here.
+func (s *Store) Now() time.Time { return s.opt.Now() }
+
 // First returns the oldest offset that is kept.
 func (s *Store) First() uint64 { return s.first.Load() }
 

@@ -239,7 +239,7 @@ func (f *Feed) take(w *walker, recs []store.Record, next, epoch uint64, gap Gap)
 // lagging tells whether the feed is further behind than it may be, going by the time of the last record it read; f.mu is held.
 func (f *Feed) lagging(micros int64) bool {
 	lag := f.opt.MaxLag
-	if lag.Time > 0 && time.Since(time.UnixMicro(micros)) > lag.Time {
+	if lag.Time > 0 && f.hub.log.Now().Sub(time.UnixMicro(micros)) > lag.Time {
 		return true
 	}
 	mean := f.hub.mean.Load()

@@ -38,6 +38,7 @@ type Hub struct {
 	feeds   map[string]*Feed
 	guards  guards
 	traffic traffic
+	began   time.Time // has the monotonic clock
 
 	panics atomic.Int64
 
@@ -109,6 +110,7 @@ func NewHub(log *store.Store, logger *slog.Logger) *Hub {
 		index:  &topic.Index[*Feed, *Filter]{},
 		feeds:  map[string]*Feed{},
 		groups: log.NewFollower(),
+		began:  time.Now(),
 	}
 	h.relay = func(*store.Record, *store.Message) {}
 	h.saver.init(h)
@@ -172,7 +174,7 @@ func (h *Hub) watchQueues(ctx context.Context) {
 func (f *Feed) watch(now time.Time) {
 	defer f.hub.caught("panic while a queue's limits were looked at", "queue", f.name)
 	f.checkAcks(now)
-	if err := f.enforce(now); err != nil {
+	if err := f.enforce(f.hub.log.Now()); err != nil {
 		f.hub.logger.Error("counting a queue's messages failed", "queue", f.name, "err", err)
 	}
 }

@@ -200,7 +200,7 @@ func (q *Queues) Enforce() error {
 		if err != nil {
 			continue // deleted meanwhile
 		}
-		if err := f.enforce(time.Now()); err != nil {
+		if err := f.enforce(f.hub.log.Now()); err != nil {
 			return fmt.Errorf("count the messages of queue %q: %w", name, err)
 		}
 	}

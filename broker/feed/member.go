@@ -142,7 +142,7 @@ func (m *Member) Take(dst []Item, maxItems, maxBytes int) []Item {
 		}
 		if s.Flags&record.FlagExpiry != 0 {
 			if now == 0 {
-				now = time.Now().UnixMicro()
+				now = f.hub.log.Now().UnixMicro()
 			}
 			s.Expired = now >= s.Time+int64(s.Expiry)*1e6
 			if s.Expired && (s.Offset > m.before || min(s.Flags.QoS(), s.Match.QoS, m.qos) < 2) { // [MQTT-3.3.2-5]
@@ -176,7 +176,7 @@ func (m *Member) Take(dst []Item, maxItems, maxBytes int) []Item {
 		m.sent++
 		f.waiting--
 		if f.policy.AckTimeout > 0 {
-			s.sentAt = time.Now().UnixMicro()
+			s.sentAt = time.Since(f.hub.began)
 		}
 		if !f.opt.Shared { // no other member will need it; if this one goes, it is read again
 			f.bytes -= size
@@ -290,7 +290,7 @@ func (f *Feed) add(r store.Record, m *Match) {
 	s.Record, s.Match = r, m
 	f.held++
 	f.bytes += len(r.Props) + len(r.Payload)
-	if t, ok := f.tries[r.Offset]; ok && t.due > time.Now().UnixMicro() { // refused, before the feed rested
+	if t, ok := f.tries[r.Offset]; ok && t.due > f.hub.log.Now().UnixMicro() { // refused, before the feed rested
 		s.state = refused
 		if f.policy.Ordered {
 			f.block(s)

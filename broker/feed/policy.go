@@ -117,7 +117,7 @@ func (f *Feed) refuse(m *Member, seq uint64, reason string, delay time.Duration)
 	if delay < 0 {
 		delay = f.policy.delay(t.n)
 	}
-	t.due = time.Now().Add(delay).UnixMicro()
+	t.due = f.hub.log.Now().Add(delay).UnixMicro()
 	if f.tries == nil {
 		f.tries = map[uint64]try{}
 	}
@@ -142,13 +142,16 @@ func (f *Feed) refuse(m *Member, seq uint64, reason string, delay time.Duration)
 	return dead
 }
 
+// lookAgain is how soon the clock is looked at again: timers do not follow it when it is set.
+const lookAgain = time.Second
+
 // arm sees to it that retry runs at a time; f.mu is held.
 func (f *Feed) arm(due int64) {
 	if f.retryAt != 0 && f.retryAt <= due {
 		return
 	}
 	f.retryAt = due
-	wait := max(0, time.Until(time.UnixMicro(due)))
+	wait := min(max(0, time.UnixMicro(due).Sub(f.hub.log.Now())), lookAgain)
 	if f.timer == nil {
 		f.timer = time.AfterFunc(wait, f.retry)
 		return
@@ -170,7 +173,7 @@ func (f *Feed) retry() {
 	if f.closed || len(f.members) == 0 {
 		return // those that join read them again
 	}
-	now := time.Now().UnixMicro()
+	now := f.hub.log.Now().UnixMicro()
 	var next int64
 	for seq := f.win.head; seq < f.win.tail; seq++ {
 		s := f.win.at(seq)
@@ -235,7 +238,7 @@ func (f *Feed) bury() {
 		if f.win.has(g.seq) && f.win.at(g.seq).state == refused {
 			s := f.win.at(g.seq)
 			t := f.tries[s.Offset]
-			t.n, t.due = t.n-1, time.Now().Add(time.Second).UnixMicro()
+			t.n, t.due = t.n-1, f.hub.log.Now().Add(time.Second).UnixMicro()
 			f.tries[s.Offset] = t
 			f.arm(t.due)
 		}
@@ -372,7 +375,7 @@ func (f *Feed) checkAcks(now time.Time) {
 	if f.policy.AckTimeout <= 0 {
 		return
 	}
-	limit := now.Add(-f.policy.AckTimeout).UnixMicro()
+	limit := now.Sub(f.hub.began) - f.policy.AckTimeout
 	var told []*Member
 	for seq := f.win.head; seq < f.win.tail; seq++ {
 		s := f.win.at(seq)

@@ -274,7 +274,7 @@ func (q *Queues) Configure(name string, set Setting, p Policy, reset Setting) er
 		return err
 	}
 	if f, err := q.Find(name); err == nil {
-		return f.enforce(time.Now())
+		return f.enforce(f.hub.log.Now())
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package feed
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // state of a slot in the window.
@@ -24,7 +25,7 @@ type slot struct {
 	key   *key
 	// blocks is the key that a refused item of an ordered queue holds back.
 	blocks *key
-	sentAt int64 // µs since 1970; of queues with an AckTimeout
+	sentAt time.Duration // since Hub.began, whatever becomes of the clock; of queues with an AckTimeout
 }
 
 // window is a queue of slots named by sequence numbers that are never used twice. Slots leave at the head, once settled.

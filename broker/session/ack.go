@@ -108,7 +108,12 @@ func (s *Session) acknowledge(l *Link, answers []answer) {
 			l.Kick(codeOf(err), err.Error())
 		}
 	case len(out) > 0:
-		l.Send(out)
+		// Asked for again. That the first PUBREC has come may still be on its way to the disk, and until it is there a crash would have us send the
+		// PUBLISH again, under an id that this PUBREL would have freed. What is behind it in the journal comes after it.
+		h := &held{l: l, out: out}
+		if err := s.m.log.Append(nil, nil, false, h); err != nil {
+			h.Committed(0, err)
+		}
 	}
 }
 

@@ -124,7 +124,7 @@ func (d *dedup) rebuild(ctx context.Context, m *Manager) {
 	if err := d.restoreDelayed(ctx, m); err != nil {
 		m.logger.Error("reading the message ids of delayed messages back failed, duplicates may be stored", "err", err)
 	}
-	from := m.log.SearchTime(time.Now().Add(-d.window).UnixMicro())
+	from := m.log.SearchTime(m.log.Now().Add(-d.window).UnixMicro())
 	if next := m.log.Committed(); next > uint64(d.total) { // what is further back would be forgotten again
 		from = max(from, next-uint64(d.total))
 	}
@@ -147,7 +147,7 @@ func (d *dedup) rebuild(ctx context.Context, m *Manager) {
 
 // restoreDelayed remembers the ids of messages that wait for their time and have no place in the log.
 func (d *dedup) restoreDelayed(ctx context.Context, m *Manager) error {
-	since := time.Now().Add(-d.window).UnixMicro()
+	since := m.log.Now().Add(-d.window).UnixMicro()
 	var recs []store.Record
 	err := m.log.Range(record.BucketDelayed, nil, func(_, v []byte) bool {
 		if _, _, rec, err := parseDelayed(v); err == nil && rec.Time >= since && len(rec.Props) > 0 {

@@ -54,7 +54,7 @@ func (d *delayed) unreadable() int {
 func (d *delayed) init(m *Manager) error {
 	d.m = m
 	d.wake = make(chan struct{}, 1)
-	d.seq = uint64(time.Now().UnixMicro()) // above any that an earlier run gave, unless the clock went back by more than it ran
+	d.seq = uint64(m.log.Now().UnixMicro()) // above any that an earlier run gave, unless the clock went back by more than it ran
 	return m.log.Range(record.BucketDelayed, nil, func(k, _ []byte) bool {
 		if len(k) == 16 {
 			d.next = max(1, int64(binary.BigEndian.Uint64(k)))
@@ -69,7 +69,7 @@ const delayedVersion = 1
 // appended. Key: due i64 (µs since 1970), sequence u64, both big-endian. Value:
 // version u8, queue u8 (1: of a queue), topic length uvarint, topic, then as a retained message.
 func (d *delayed) put(ref *topicRef, msg *store.Message) (mut store.Mutation, due int64) {
-	now := time.Now()
+	now := d.m.log.Now()
 	due = now.Add(time.Duration(ref.delay) * time.Second).UnixMicro()
 	d.mu.Lock()
 	d.seq++
@@ -123,8 +123,12 @@ func (d *delayed) run(ctx context.Context) {
 func (d *delayed) retry() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.next = time.Now().Add(time.Second).UnixMicro()
+	d.next = d.m.log.Now().Add(time.Second).UnixMicro()
 }
+
+// lookAgain is how soon the clock is looked at again: timers do not follow it when it is set. A device whose clock begins in 1970 and is set when the
+// network is there would otherwise keep its delayed messages until it is started again.
+const lookAgain = time.Second
 
 // wait returns how long until something may be due.
 func (d *delayed) wait() time.Duration {
@@ -133,7 +137,7 @@ func (d *delayed) wait() time.Duration {
 	if d.next == 0 {
 		return time.Hour
 	}
-	return max(0, time.Until(time.UnixMicro(d.next)))
+	return min(max(0, time.UnixMicro(d.next).Sub(d.m.log.Now())), lookAgain)
 }
 
 // publish appends what is due, each message and its end of waiting as one, and finds out when the next is.
@@ -145,7 +149,7 @@ func (d *delayed) publish() error {
 		if err := d.barrier(); err != nil { // and what was noted before is in the state after this
 			return fmt.Errorf("publish delayed messages: %w", err)
 		}
-		now := time.Now().UnixMicro()
+		now := d.m.log.Now().UnixMicro()
 		var b dueBatch
 		var next int64
 		var bad error
@@ -180,7 +184,7 @@ func (d *delayed) publish() error {
 		if next != 0 && (d.next == 0 || next < d.next) {
 			d.next = next
 		}
-		again := d.next != 0 && d.next <= time.Now().UnixMicro()
+		again := d.next != 0 && d.next <= d.m.log.Now().UnixMicro()
 		d.mu.Unlock()
 		if !again {
 			return nil
@@ -243,7 +247,7 @@ func (b *dueBatch) add(m *Manager, k, v []byte) error {
 	b.bytes += len(v)
 	b.muts = append(b.muts, record.Delete(record.BucketDelayed, append([]byte(nil), k...)))
 	if msg.Flags.Has(record.FlagRetain) && !queue {
-		r := newRetain(name, &msg)
+		r := newRetain(name, &msg, m.log.Now())
 		b.retain, b.muts = append(b.retain, r), append(b.muts, r.mut)
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
@@ -283,7 +282,7 @@ func (s *Session) encode(l *Link, m *membership, w *outbox, i int, buf []byte) [
 		o.Envelope = m.envelope
 		if it.Flags.Has(record.FlagExpiry) {
 			if w.now == 0 {
-				w.now = time.Now().UnixMicro()
+				w.now = s.m.log.Now().UnixMicro()
 			}
 			o.HasExpiry, o.Expiry = true, remaining(it.Expiry, it.Time, w.now)
 		}

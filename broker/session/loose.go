@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
@@ -231,7 +230,7 @@ func (s *Session) sendAgain(l *Link, k flightKey, to resend) (size int, ok bool)
 	}
 	if l.Version == packet.V5 || envelope {
 		if r.Flags.Has(record.FlagExpiry) {
-			o.HasExpiry, o.Expiry = true, remaining(r.Expiry, r.Time, time.Now().UnixMicro())
+			o.HasExpiry, o.Expiry = true, remaining(r.Expiry, r.Time, s.m.log.Now().UnixMicro())
 		}
 		if strings.HasPrefix(k.feed, stampedKey) {
 			var last origin

@@ -191,7 +191,7 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 			if !present {
 				m.end(s)
 			} else { // the disk is full, perhaps: what the client left behind waits for it as before
-				s.offline = time.Now()
+				s.offline = m.log.Now()
 				m.dueAt(s.nextEvent(s.offline))
 			}
 			return false, fmt.Errorf("save session: %w", err)
@@ -216,7 +216,7 @@ func (m *Manager) takeOver(s *Session, l *Link) (over bool) {
 		l.follow(old)
 		old.Kick(packet.CodeTakenOver, "another connection uses this client id")
 	}
-	over = l.Connect.Clean || s.expiry == 0 || s.expired(time.Now())
+	over = l.Connect.Clean || s.expiry == 0 || s.expired(m.log.Now())
 	s.willOnReturn(old != nil, over)
 	if over { // [MQTT-3.1.2-4]
 		m.end(s)
@@ -270,7 +270,7 @@ func (s *Session) resume() error {
 func (s *Session) release() {
 	s.leave()
 	s.link = nil
-	s.offline = time.Now()
+	s.offline = s.m.log.Now()
 }
 
 // expired tells whether the session's time after its connection is over; mu is held.
@@ -315,7 +315,7 @@ func (m *Manager) Detach(l *Link) {
 			muts = append(muts, s.saveSub(sub))
 		}
 	}
-	m.dueAt(s.nextEvent(time.Now()))
+	m.dueAt(s.nextEvent(m.log.Now()))
 	feeds := append(slices.Collect(maps.Values(s.solos)), s.own)
 	if err := m.hub.Save(muts, nil, feeds...); err != nil && !errors.Is(err, store.ErrFailed) {
 		m.logger.Error("saving a session failed", "client", s.id, "err", err)
@@ -423,11 +423,11 @@ func (m *Manager) Run(ctx context.Context) error {
 	for {
 		m.enterAll()
 		m.orphanedWills()
-		m.expire(time.Now())
-		m.retained.expire(m, time.Now())
+		m.expire(m.log.Now())
+		m.retained.expire(m, m.log.Now())
 		if time.Since(lastSweep) > time.Minute {
 			lastSweep = time.Now()
-			m.dedup.sweep(lastSweep)
+			m.dedup.sweep(m.log.Now())
 			m.hosts.sweep(ctx, lastSweep)
 		}
 		select {

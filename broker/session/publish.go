@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/internal/wire"
@@ -107,7 +106,7 @@ func (l *Link) Publish(p *packet.Publish) error {
 		return l.accept(p)
 	}
 	if p.Retain && !ref.queue {
-		r := newRetain(ref.name, msg)
+		r := newRetain(ref.name, msg, l.m.log.Now())
 		in.retain = append(in.retain, r)
 		in.muts = append(in.muts, r.mut)
 	}
@@ -199,7 +198,7 @@ func (l *Link) duplicate(p *packet.Publish, msg *store.Message) (bool, error) {
 	if d.window == 0 {
 		return false, nil
 	}
-	f, dup := d.check(l.client, id, time.Now().UnixMicro())
+	f, dup := d.check(l.client, id, l.m.log.Now().UnixMicro())
 	if !dup {
 		l.in.batch.firsts = append(l.in.batch.firsts, placed{f, len(l.in.msgs)})
 		return false, nil

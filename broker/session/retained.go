@@ -31,13 +31,13 @@ type retain struct {
 }
 
 // newRetain returns what a publish with RETAIN set does. An empty payload takes the message away. [MQTT-3.3.1-5] [MQTT-3.3.1-6]
-func newRetain(name string, msg *store.Message) retain {
+func newRetain(name string, msg *store.Message, at time.Time) retain {
 	r := retain{topic: name, gone: len(msg.Payload) == 0}
 	if r.gone {
 		r.mut = record.Delete(record.BucketRetained, []byte(name))
 		return r
 	}
-	now := time.Now().UnixMicro()
+	now := at.UnixMicro()
 	if msg.Flags.Has(record.FlagExpiry) {
 		r.expires = now + int64(msg.Expiry)*1e6
 	}
@@ -317,7 +317,7 @@ func (r *retainedSource) Take(dst []feed.Item, maxItems, maxBytes int) []feed.It
 	if r.closed || !r.ready() {
 		return dst
 	}
-	now := time.Now().UnixMicro()
+	now := r.m.log.Now().UnixMicro()
 	for n := len(dst); r.next < len(r.names) && len(dst)-n < maxItems && maxBytes > 0; r.next++ {
 		it, ok := r.item(r.names[r.next], now)
 		open := int64(0)

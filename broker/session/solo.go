@@ -3,7 +3,6 @@ package session
 import (
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
@@ -110,7 +109,7 @@ func (m *Manager) position(start *topic.Start) (from uint64, note string) {
 	case topic.AtTime:
 		from = m.log.SearchTime(start.Time)
 	case topic.Back:
-		from = m.log.SearchTime(time.Now().Add(-start.Back).UnixMicro())
+		from = m.log.SearchTime(m.log.Now().Add(-start.Back).UnixMicro())
 	case topic.AtOffset:
 		if from = start.Offset; from < first {
 			return first, fmt.Sprintf("offset %d is no longer kept, the replay begins at offset %d, the oldest", from, first)

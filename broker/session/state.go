@@ -231,7 +231,7 @@ func (m *Manager) lastSign() time.Time {
 			return time.UnixMicro(recs[len(recs)-1].Time)
 		}
 	}
-	return time.Now()
+	return m.log.Now()
 }
 
 // load reads the sessions of the state. A session that was connected when the broker ended rests from the last sign of life of the

@@ -49,7 +49,7 @@ func (s *Session) willOnReturn(taken, over bool) {
 		return
 	}
 	// Its delay may be over although nobody has looked: this is how a Will without one is found after a crash. [MQTT-3.1.2-8]
-	late := !s.will.due.IsZero() && !time.Now().Before(s.will.due)
+	late := !s.will.due.IsZero() && !s.m.log.Now().Before(s.will.due)
 	if over || late || taken && s.will.delay == 0 {
 		s.fireWill()
 		return
@@ -131,7 +131,7 @@ func (m *Manager) publishWill(client string, durable bool, w *will, last bool) e
 	}
 	var rs []retain
 	if _, queue := topic.QueueOf(w.topic); w.flags.Has(record.FlagRetain) && !queue { // [MQTT-3.1.2-14] [MQTT-3.1.2-15]
-		r := newRetain(w.topic, &msg)
+		r := newRetain(w.topic, &msg, m.log.Now())
 		rs, muts = append(rs, r), append(muts, r.mut)
 	}
 	return m.retained.append(m.log, []store.Message{msg}, muts, rs, true, nil)

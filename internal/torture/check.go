@@ -346,7 +346,7 @@ func (c *checker) welcome(i int, e *Event, r *reader, m *message) {
 
 // order checks a delivery against those before it.
 func (c *checker) order(i int, e *Event, r *reader, k conn, m *message, got *receipt) {
-	if !m.ordered() {
+	if !m.ordered() || r.Scattered {
 		return
 	}
 	stream := m.stream()

@@ -23,6 +23,16 @@ import (
 // acknowledged message, cursor and QoS 2 state right.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
+	powerCuts(t, false, func(seed uint64) *Plant { return NewPlant(seed, true) })
+}
+
+// TestPowerCutsOfQoS2 is TestPowerCuts with clients that do little but QoS 2.
+func TestPowerCutsOfQoS2(t *testing.T) {
+	t.Parallel()
+	powerCuts(t, true, NewTwos)
+}
+
+func powerCuts(t *testing.T, slow bool, plant func(seed uint64) *Plant) {
 	rng := rand.New(rand.NewPCG(*seed, 0))
 	seeds := make(chan uint64)
 	var done, cuts, inRecovery atomic.Int64
@@ -31,14 +41,14 @@ func TestPowerCuts(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			for s := range seeds {
-				x := &trial{t: t, rng: rand.New(rand.NewPCG(s, 1)), seed: s}
+				x := &trial{t: t, plant: plant, slow: slow, rng: rand.New(rand.NewPCG(s, 1)), seed: s}
 				done.Add(int64(x.run()))
 				cuts.Add(int64(x.cuts))
 				inRecovery.Add(int64(x.inRecovery))
 			}
 		})
 	}
-	for done.Load() < int64(*images) && !t.Failed() && !enough(began) {
+	for done.Load() < int64(*images)/2 && !t.Failed() && !enough(began) {
 		seeds <- rng.Uint64()
 	}
 	close(seeds)
@@ -49,6 +59,8 @@ func TestPowerCuts(t *testing.T) {
 // trial is one history on one disk, up to its last images.
 type trial struct {
 	t                *testing.T
+	plant            func(seed uint64) *Plant
+	slow             bool // the disk takes its time
 	rng              *rand.Rand
 	seed             uint64
 	disk             *vfstest.Disk
@@ -107,7 +119,7 @@ func (x *trial) run() (images int) {
 			x.t.Error(err)
 		}
 	}()
-	p := NewPlant(x.rng.Uint64(), true)
+	p := x.plant(x.rng.Uint64())
 	for range 1 + x.rng.IntN(3) {
 		x.disk.TearSectors(tear)
 		if !x.live(p) {
@@ -127,6 +139,9 @@ func (x *trial) run() (images int) {
 func (x *trial) live(p *Plant) bool {
 	cut := int(float64(5) * float64(uint64(1)<<x.rng.IntN(9)) * (0.5 + x.rng.Float64()))
 	x.disk.CutAfter(cut)
+	if x.slow && x.rng.IntN(2) == 0 {
+		defer x.disk.Inject(slowSync(time.Duration(1+x.rng.IntN(6)) * time.Millisecond))()
+	}
 	var log logBuffer
 	l, err := start(x.disk, log.logger())
 	switch {
@@ -166,6 +181,16 @@ func (x *trial) live(p *Plant) bool {
 	return true
 }
 
+// slowSync is a rule that makes a sync of the journal take its time, as a disk does: what is not on it yet is what crashes are about.
+func slowSync(d time.Duration) func(vfstest.Op) error {
+	return func(op vfstest.Op) error {
+		if op.Kind == vfstest.Datasync {
+			time.Sleep(d)
+		}
+		return nil
+	}
+}
+
 // check recovers from an image and compares.
 func (x *trial) check(p *Plant, d *vfstest.Disk, s uint64) bool {
 	var log logBuffer
@@ -192,6 +217,7 @@ func (x *trial) check(p *Plant, d *vfstest.Disk, s uint64) bool {
 		x.t.Errorf("seed %d, image %d", x.seed, s)
 		report(x.t, p, faults)
 		x.t.Log(fmt.Sprint("broker: ", log.String()))
+		x.t.Log(fmt.Sprint("the disk it began with: ", dump(x.disk.AfterCut(s)))) // the same again
 	}
 	return err == nil && len(faults) == 0
 }

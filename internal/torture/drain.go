@@ -59,7 +59,7 @@ func (p *Plant) Drain(addr string, limit time.Duration) ([]Fault, error) {
 			return nil, fmt.Errorf("%s: %d publishes are not answered", x.ID, n)
 		}
 	}
-	p.await(deadline, "s1", "s2", "s3", "s4", "q", "q2", "g")
+	p.await(deadline, p.readers...)
 	for _, x := range p.members {
 		if err := x.Ping(); err != nil {
 			return nil, err

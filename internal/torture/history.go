@@ -132,6 +132,9 @@ type Reader struct {
 	Kind ReaderKind
 	// Cut says that retention may have taken the oldest messages of every stream.
 	Cut bool
+	// Scattered says that no order is kept: what a member was sent at QoS 2 is its own
+	// to the end, and comes when it is back. [MQTT-4.8.2-4] [MQTT-4.8.2-5]
+	Scattered bool
 }
 
 // History is what happened, in order. It is safe for concurrent use.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,10 +18,12 @@ type Plant struct {
 	Retains bool          // the broker deletes old messages
 	Sizes   []int         // of payloads
 	Pace    time.Duration // the longest pause between two batches of a publisher
+	Delay   time.Duration // of some of the delayed messages; the others are due at once
 
 	publishers []*publisher
 	members    []*member
 	mortals    []*mortal
+	readers    []string
 	surveyor   *Client // measures how far the broker has come
 	surveyed   int
 	rng        *rand.Rand
@@ -34,6 +37,8 @@ type publisher struct {
 	name    string
 	numbers map[string]int
 	marked  bool
+	restive float64 // how likely it breaks off
+	twos    bool    // it publishes at QoS 2, or 1, to topics that sessions and queues read
 }
 
 // member has subscriptions. Several may share a Reader.
@@ -61,26 +66,20 @@ type mortal struct {
 // QueueName is the queue whose refused messages must come again at once: the broker's settings say so.
 const QueueName = "q"
 
+// part is what one member of a plant does.
+type part struct {
+	id, reader string
+	v          packet.Version
+	late, no   float64
+	window     uint16
+	restive    float64
+	fickle     string
+	subs       []wish
+}
+
 // NewPlant returns a plant with a history. retains: the broker deletes old messages that nobody is waiting for.
 func NewPlant(seed uint64, retains bool) *Plant {
-	h := NewHistory(
-		Reader{Name: "s1"}, Reader{Name: "s2"}, Reader{Name: "s3"}, Reader{Name: "s4"}, Reader{Name: "q", Kind: Queue}, Reader{Name: "q2", Kind: Queue},
-		Reader{Name: "g", Kind: Group},
-	)
-	p := &Plant{H: h, Retains: retains, Sizes: []int{0, 10, 100, 700, 3000}, Pace: 3 * time.Millisecond, rng: rand.New(rand.NewPCG(seed, 3)), seed: seed}
-	for i, v := range []packet.Version{packet.V5, packet.V311, packet.V5} {
-		id := fmt.Sprint("p", i)
-		p.publishers = append(p.publishers, &publisher{Client: NewClient(h, id, v, p.next()), name: id, numbers: map[string]int{}})
-	}
-	for _, m := range []struct {
-		id, reader string
-		v          packet.Version
-		late, no   float64
-		window     uint16
-		restive    float64
-		fickle     string
-		subs       []wish
-	}{
+	p := newPlant(seed, retains, []int{0, 10, 100, 700, 3000}, []part{
 		{"s1", "s1", packet.V5, 0, 0, 0, 0.01, "", []wish{{"t/#", "t/#", 2}}},
 		{"s2", "s2", packet.V311, 0.3, 0, 0, 0.03, "", []wish{{"t/+/a", "t/+/a", 1}, {"will/#", "will/#", 1}, {"later/#", "later/#", 2}}},
 		{"s3", "s3", packet.V5, 0.5, 0, 5, 0.2, "t/p1/#", []wish{{"t/p0/#", "t/p0/#", 1}}},
@@ -90,15 +89,48 @@ func NewPlant(seed uint64, retains bool) *Plant {
 		{"qc", "q2", packet.V5, 0, 0, 0, 0.05, "", []wish{{"$queue/q2/t/#", "t/#", 2}, {"$queue/q2/later/#", "later/#", 2}}},
 		{"ga", "g", packet.V5, 0.2, 0, 10, 0.05, "", []wish{{"$share/g/t/#", "t/#", 1}}},
 		{"gb", "g", packet.V311, 0.2, 0, 0, 0.05, "", []wish{{"$share/g/t/#", "t/#", 1}}},
-	} {
+	})
+	for i, v := range []packet.Version{packet.V5, packet.V311} {
+		c := NewClient(p.H, fmt.Sprint("w", i), v, p.next())
+		c.Durable = i == 1
+		p.mortals = append(p.mortals, p.mortal(c, 0))
+	}
+	return p
+}
+
+// NewTwos returns a plant that is about QoS 2, both ways: nearly everything is published and read so, and clients come back and take over
+// often enough to do it in the middle of a handshake.
+func NewTwos(seed uint64) *Plant {
+	p := newPlant(seed, true, []int{0, 10, 100}, []part{
+		{"s1", "s1", packet.V5, 0, 0, 0, 0.01, "", []wish{{"t/#", "t/#", 2}}},
+		{"s2", "s2", packet.V311, 0.2, 0, 0, 0.3, "", []wish{{"t/+/b", "t/+/b", 2}}},
+		{"s3", "s3", packet.V5, 0, 0, 3, 0.2, "t/p1/#", []wish{{"t/p0/#", "t/p0/#", 2}}},
+		{"qc", "q2", packet.V5, 0, 0, 0, 0.05, "", []wish{{"$queue/q2/t/#", "t/#", 2}}},
+		{"ga", "g", packet.V5, 0, 0, 10, 0.1, "", []wish{{"$share/g/t/#", "t/#", 2}}},
+		{"gb", "g", packet.V311, 0, 0, 0, 0.1, "", []wish{{"$share/g/t/#", "t/#", 2}}},
+	})
+	for _, x := range p.publishers {
+		x.twos, x.restive = true, 0.1
+	}
+	return p
+}
+
+func newPlant(seed uint64, retains bool, sizes []int, parts []part) *Plant {
+	h := NewHistory()
+	p := &Plant{H: h, Retains: retains, Sizes: sizes, Pace: 3 * time.Millisecond, Delay: time.Second, rng: rand.New(rand.NewPCG(seed, 3)), seed: seed}
+	for i, v := range []packet.Version{packet.V5, packet.V311, packet.V5} {
+		id := fmt.Sprint("p", i)
+		p.publishers = append(p.publishers, &publisher{Client: NewClient(h, id, v, p.next()), name: id, numbers: map[string]int{}})
+	}
+	for _, m := range parts {
+		if !slices.Contains(p.readers, m.reader) {
+			kind := map[byte]ReaderKind{'s': Session, 'q': Queue, 'g': Group}[m.reader[0]]
+			h.AddReader(Reader{Name: m.reader, Kind: kind, Scattered: kind == Group && m.subs[0].qos == 2})
+			p.readers = append(p.readers, m.reader)
+		}
 		c := NewClient(h, m.id, m.v, p.next())
 		c.Reader, c.Late, c.Refuse, c.Window = m.reader, m.late, m.no, m.window
 		p.members = append(p.members, &member{Client: c, subs: m.subs, fickle: m.fickle, restive: m.restive})
-	}
-	for i, v := range []packet.Version{packet.V5, packet.V311} {
-		c := NewClient(h, fmt.Sprint("w", i), v, p.next())
-		c.Durable = i == 1
-		p.mortals = append(p.mortals, p.mortal(c, 0))
 	}
 	p.surveyor = NewClient(h, "surveyor", packet.V5, p.next())
 	return p
@@ -117,13 +149,15 @@ func (p *Plant) mortal(c *Client, wills int) *mortal {
 
 // Clone returns a plant that goes its own way from here. No client may be connected.
 func (p *Plant) Clone(seed uint64) *Plant {
-	q := &Plant{H: p.H.Clone(), Retains: p.Retains, Sizes: p.Sizes, Pace: p.Pace, rng: rand.New(rand.NewPCG(seed, 3)), seed: seed, logs: p.logs}
+	q := &Plant{H: p.H.Clone(), Retains: p.Retains, Sizes: p.Sizes, Pace: p.Pace, Delay: p.Delay, rng: rand.New(rand.NewPCG(seed, 3)), seed: seed, logs: p.logs, readers: p.readers}
 	for _, x := range p.publishers {
 		n := map[string]int{}
 		for k, v := range x.numbers {
 			n[k] = v
 		}
-		q.publishers = append(q.publishers, &publisher{Client: x.Client.Clone(q.H, q.next()), name: x.name, numbers: n, marked: x.marked})
+		y := *x
+		y.Client, y.numbers = x.Client.Clone(q.H, q.next()), n
+		q.publishers = append(q.publishers, &y)
 	}
 	for _, x := range p.members {
 		y := *x
@@ -171,7 +205,7 @@ func (p *Plant) Work(ctx context.Context, addr string) {
 		})
 	}
 	for _, x := range p.publishers {
-		each(x.Client, p.Pace, func(rng *rand.Rand) { x.step(rng, p.Sizes) })
+		each(x.Client, p.Pace, func(rng *rand.Rand) { x.step(rng, p) })
 	}
 	for _, x := range p.members {
 		each(x.Client, 10*time.Millisecond, x.step)
@@ -223,24 +257,32 @@ func (p *Plant) saved(ctx context.Context) {
 }
 
 // step publishes something.
-func (x *publisher) step(rng *rand.Rand, sizes []int) {
+func (x *publisher) step(rng *rand.Rand, p *Plant) {
 	if x.Pending() > 30 {
 		return
 	}
 	var batch []*Message
-	if !x.marked {
+	if rng.Float64() < x.restive {
+		x.restless(rng)
+		return
+	}
+	if !x.marked && !x.twos {
 		x.marked = true
 		batch = append(batch, &Message{Source: x.name, Topic: "ret/" + x.name + "/~", N: 1, QoS: 1, Retain: true})
 	}
 	for range 1 + rng.IntN(6) {
-		batch = append(batch, x.message(rng, sizes))
+		batch = append(batch, x.message(rng, p))
 	}
 	_ = x.Publish(batch...)
 }
 
-func (x *publisher) message(rng *rand.Rand, sizes []int) *Message {
-	m := &Message{Source: x.name, QoS: []byte{0, 1, 1, 1, 2, 2}[rng.IntN(6)], Size: sizes[rng.IntN(len(sizes))]}
-	switch k := rng.IntN(20); {
+func (x *publisher) message(rng *rand.Rand, p *Plant) *Message {
+	m := &Message{Source: x.name, QoS: []byte{0, 1, 1, 1, 2, 2}[rng.IntN(6)], Size: p.Sizes[rng.IntN(len(p.Sizes))]}
+	k := rng.IntN(20)
+	if x.twos {
+		k, m.QoS = 3+k%17, []byte{1, 2, 2, 2, 2}[rng.IntN(5)]
+	}
+	switch {
 	case k == 0:
 		// A topic for each QoS: a QoS 1 publish that is sent again after a crash may come after a QoS 2 one that is not, and be the last.
 		m.QoS = byte(1 + rng.IntN(2))
@@ -251,7 +293,7 @@ func (x *publisher) message(rng *rand.Rand, sizes []int) *Message {
 	case k == 2:
 		m.Topic, m.Later, m.QoS = "later/"+x.name, true, byte(1+rng.IntN(2))
 		if rng.IntN(30) == 0 {
-			m.Delay = time.Second
+			m.Delay = p.Delay
 		}
 	case k < 12:
 		m.Topic = "t/" + x.name + "/a"
@@ -284,12 +326,8 @@ func (x *member) step(rng *rand.Rand) {
 		return
 	}
 	switch f := rng.Float64(); {
-	case f < x.restive/3:
-		x.Break()
-	case f < x.restive*2/3:
-		x.Bye()
 	case f < x.restive:
-		_ = x.Connect() // a takeover
+		x.restless(rng)
 	case f < 0.5:
 		x.Settle()
 		_ = x.Ping()
@@ -302,6 +340,18 @@ func (x *member) step(rng *rand.Rand) {
 	case f > 0.97:
 		s := x.subs[rng.IntN(len(x.subs))]
 		_ = x.Subscribe(s.as, s.filter, s.qos) // again, which changes nothing
+	}
+}
+
+// restless ends the connection, in one of three ways.
+func (c *Client) restless(rng *rand.Rand) {
+	switch rng.IntN(3) {
+	case 0:
+		c.Break()
+	case 1:
+		c.Bye()
+	default:
+		_ = c.Connect() // a takeover
 	}
 }
 
