@@ -90,7 +90,7 @@ type appender struct {
 	mu   sync.Mutex
 	room sync.Cond // the open group has been taken, or err set
 	open *batch
-	time int64 // of the newest record: time never runs backwards with the offset
+	time int64 // of the newest record: time does not run backwards with the offset, see timeline
 	err  error // why nothing is taken any more
 
 	maxEcho int           // bytes
@@ -197,7 +197,7 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 		}
 		size += record.MutationSize(len(m.Key), len(m.Value))
 	}
-	if most := s.maxGroup - journal.HeaderSize - s.open.maxEcho; size > most {
+	if most := s.maxGroup - journal.HeaderSize - s.open.maxEcho - stepBytes; size > most {
 		return fmt.Errorf("%w: %d bytes, %d fit", ErrTooLarge, size, most)
 	}
 	a := &s.open
@@ -229,7 +229,9 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 	}
 	base := a.next.Load()
 	if len(msgs) > 0 {
-		a.time = max(a.time, s.opt.Now().UnixMicro())
+		if step := s.stamp(s.opt.Now().UnixMicro(), base); step != nil {
+			b.mutate(step.mutation())
+		}
 		b.add(msgs, base, a.time, mode.transient, s.keyed)
 		if mode.transient {
 			s.count.unstored.Add(uint64(len(msgs)))

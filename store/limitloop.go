@@ -99,6 +99,9 @@ func (x *limits) shed() {
 // age drops what is older than its topic's policy allows, beginning with the topic of a number. It returns where to go on.
 func (x *limits) age(now time.Time, from int) int {
 	t, start := x.table(), time.Now()
+	if x.s.doubtful(now) {
+		return from
+	}
 	borders := make(map[time.Duration]uint64)
 	for range t {
 		if from++; from >= len(t) {

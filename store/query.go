@@ -423,7 +423,8 @@ func (s *Store) TimeOf(offset uint64) (int64, bool) {
 		case g != nil:
 			for ; g != nil; g = g.next.Load() {
 				if len(g.Entries) > 0 && g.End() > offset {
-					return g.Entries[max(offset, g.Base)-g.Base].Time, true
+					at := max(offset, g.Base)
+					return s.timeline.real(at, g.Entries[at-g.Base].Time), true
 				}
 			}
 			return 0, false
@@ -435,7 +436,7 @@ func (s *Store) TimeOf(offset uint64) (int64, bool) {
 		}
 		for i := range e[:n] {
 			if !e[i].Bad {
-				return e[i].Time, true
+				return s.timeline.real(offset+uint64(i), e[i].Time), true
 			}
 		}
 		offset += uint64(n)

@@ -99,6 +99,7 @@ func (r *Reader) Read(dst []Record, from uint64, lim Limits, want func(offset ui
 		MaxRecords: orUnlimited(lim.MaxRecords), MaxBytes: orUnlimited(lim.MaxBytes), MaxScan: orUnlimited(lim.MaxScan),
 	}, limits: s.limits.table(), dropped: lim.Dropped, droppedFrom: lim.DroppedFrom}
 	err = q.run()
+	s.timeline.realAll(q.dst[len(dst):])
 	return q.dst, q.next, err
 }
 

@@ -176,6 +176,9 @@ func (s *Store) recover() (err error) {
 		return err
 	}
 	next := s.ledger.Next()
+	if err := s.timeline.load(s, max(cp.First, 1)); err != nil {
+		return err
+	}
 	s.tail.init(next)
 	s.open.init(next, s.flusher.time, s.maxGroup)
 	s.first.Store(max(cp.First, 1))

@@ -67,7 +67,7 @@ func (s *Store) expired(now time.Time) (victims []*seg, unsaved bool) {
 		return nil, false
 	}
 	protects := s.protects()
-	ages := s.ages()
+	ages, doubtful := s.ages(), s.doubtful(now)
 	all, bytes := s.table.snapshot() // a copy, since MaxAge is not ours: no lock is held while it runs
 	var sealed, open []segState
 	for _, g := range all {
@@ -93,7 +93,7 @@ func (s *Store) expired(now time.Time) (victims []*seg, unsaved bool) {
 	slices.SortFunc(sealed, func(a, b segState) int { return cmp.Compare(a.meta.Last, b.meta.Last) })
 	for _, g := range sealed {
 		limit := ages(g.meta.Topics)
-		old := limit > 0 && now.UnixMicro()-g.meta.LastTime >= limit.Microseconds()
+		old := limit > 0 && !doubtful && now.UnixMicro()-s.timeline.real(g.meta.Last, g.meta.LastTime) >= limit.Microseconds()
 		if !old && (s.opt.RetainBytes == 0 || bytes <= s.opt.RetainBytes) {
 			continue
 		}
@@ -217,7 +217,7 @@ func (s *Store) ages() func(topics []uint32) time.Duration {
 // sealed can be deleted. So records live up to an eighth longer than their limit.
 func (s *Store) mustSeal(m *segment.Meta, ages func(topics []uint32) time.Duration, now time.Time) bool {
 	age := ages(m.Topics) / 8
-	return age > 0 && m.Records > 0 && now.UnixMicro()-m.FirstTime >= age.Microseconds()
+	return age > 0 && m.Records > 0 && now.UnixMicro()-s.timeline.real(m.Base, m.FirstTime) >= age.Microseconds()
 }
 
 // remove deletes segments.

@@ -48,6 +48,7 @@ type Store struct {
 	handles   handles
 	count     counters
 	reported  reported
+	timeline  timeline
 
 	maxGroup   int
 	maxJournal int64
@@ -173,12 +174,12 @@ func (s *Store) Range(b record.Bucket, prefix []byte, fn func(k, v []byte) bool)
 
 // SearchTime returns the first offset whose record arrived at or after the time (µs since 1970); Committed if none did.
 func (s *Store) SearchTime(micros int64) uint64 {
-	// Times never run backwards, so one question tells which side of the border to search. The tail goes first:
+	// Real times never run backwards, so one question tells which side of the border to search. The tail goes first:
 	// meanwhile records move from it to the ledger, not the other way.
-	if offset, ok := s.tail.search(micros); ok {
+	if offset, ok := s.tail.search(micros, s.timeline.real); ok {
 		return offset
 	}
-	return max(s.ledger.Search(micros), s.First())
+	return max(s.ledger.Search(micros, s.timeline.real), s.First())
 }
 
 // path is where something in the data directory is.

@@ -250,7 +250,7 @@ func poke(c chan struct{}) {
 }
 
 // search returns the first offset in memory with at least that time, false if there may be an older one on disk.
-func (t *tail) search(micros int64) (uint64, bool) {
+func (t *tail) search(micros int64, real func(offset uint64, time int64) int64) (uint64, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	groups := t.groups
@@ -261,7 +261,7 @@ func (t *tail) search(micros int64) (uint64, bool) {
 		if len(g.Entries) == 0 {
 			continue
 		}
-		if g.Entries[0].Time >= micros {
+		if real(g.Base, g.Entries[0].Time) >= micros {
 			return 0, false
 		}
 		groups = groups[i:]
@@ -274,7 +274,8 @@ func (t *tail) search(micros int64) (uint64, bool) {
 	for hi-lo > 1 {
 		mid := lo + (hi-lo)/2
 		i, _ := slices.BinarySearchFunc(groups, mid, endsBefore)
-		if groups[i].Entries[max(mid, groups[i].Base)-groups[i].Base].Time >= micros {
+		at := max(mid, groups[i].Base)
+		if real(at, groups[i].Entries[at-groups[i].Base].Time) >= micros {
 			hi = mid
 		} else {
 			lo = mid

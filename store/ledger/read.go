@@ -144,7 +144,7 @@ func (l *Ledger) readFile(b []byte, offset uint64) error {
 
 // Search returns the lowest offset whose record has at least time (µs since 1970), or Next. Next to damaged
 // entries it may return the offset of one of those, in front.
-func (l *Ledger) Search(time int64) uint64 {
+func (l *Ledger) Search(time int64, real func(offset uint64, time int64) int64) uint64 {
 	first, next := l.first.Load(), l.next.Load()
 	if first >= next {
 		return next
@@ -162,9 +162,9 @@ func (l *Ledger) Search(time int64) uint64 {
 	}
 	late := func(i int) bool {
 		for ; i < blocks; i++ {
-			for _, e := range load(i) {
+			for k, e := range load(i) {
 				if !e.Bad {
-					return e.Time >= time
+					return real(first+uint64(i*len(block)+k), e.Time) >= time
 				}
 			}
 		}
@@ -173,7 +173,7 @@ func (l *Ledger) Search(time int64) uint64 {
 	i := sort.Search(blocks, late)
 	if i > 0 {
 		for k, e := range load(i - 1) {
-			if !e.Bad && e.Time >= time {
+			if !e.Bad && real(first+uint64((i-1)*len(block)+k), e.Time) >= time {
 				return first + uint64((i-1)*len(block)+k)
 			}
 		}

@@ -63,7 +63,7 @@ func (f Flags) Has(bits Flags) bool { return f&bits == bits }
 // Record is one message in the store.
 type Record struct {
 	Offset   uint64
-	Time     int64 // µs since 1970, monotone with Offset
+	Time     int64 // µs since 1970, monotone with Offset but for steps of the clock, which the store knows
 	Topic    uint32
 	Client   uint32
 	Expiry   uint32 // seconds from Time, if Flags has FlagExpiry
