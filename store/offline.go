@@ -49,7 +49,9 @@ func openOffline(o Options) (_ *Store, cp state.Checkpoint, err error) {
 		return nil, cp, err
 	}
 	for _, d := range s.state.Damaged() { // Verify names them; the rest can be looked at
-		s.state.Apply([]Mutation{record.Delete(d.Bucket, d.Key)})
+		if d.Bucket != 0 {
+			s.state.Apply([]Mutation{record.Delete(d.Bucket, d.Key)})
+		}
 	}
 	cp, ok := s.state.Checkpoint()
 	if !ok {

@@ -24,7 +24,7 @@ func (s *Store) mendState() error {
 		}
 		list = append(list, m)
 		s.count.damaged.Add(1)
-		s.log.Error("state damaged, going on without a value", "file", path, "bucket", d.Bucket.String(), "key", string(d.Key))
+		s.log.Error("state damaged, going on without a value", "file", path, "bucket", d.Name, "key", string(d.Key))
 	}
 	s.state.Apply(list)
 	return nil
@@ -73,7 +73,7 @@ func Repair(o Options) (_ Repaired, err error) {
 	}
 	out := Repaired{Accepted: accepted}
 	for _, d := range deleted {
-		out.Deleted = append(out.Deleted, fmt.Sprintf("bucket %v, key %q", d.Bucket, d.Key))
+		out.Deleted = append(out.Deleted, fmt.Sprintf("bucket %s, key %q", d.Name, d.Key))
 	}
 	return out, err
 }

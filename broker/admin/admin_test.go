@@ -153,6 +153,7 @@ func TestQueues(t *testing.T) {
 		{"POST", "/v1/queues", `{"name":"bad name"}`, 400, -1},
 		{"POST", "/v1/queues", `{"name":"orders","topics":["$share/g/a"]}`, 400, -1},
 		{"POST", "/v1/queues", `{"name":"orders","topic":"a"}`, 400, -1},
+		{"POST", "/v1/queues", `{"name":"orders","settings":{"dead_letter":"orders"}}`, 400, -1},
 		{"POST", "/v1/queues", `{"name":"orders"}`, 200, 0},
 		{"POST", "/v1/queues/orders/bind", `{"filter":"shop/+"}`, 200, 5},
 		{"POST", "/v1/queues/orders/bind", `{"filter":"shop/+"}`, 200, 5},

@@ -110,6 +110,9 @@ func (s *Server) createQueue(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		c, err = parseChange(n.Settings)
 	}
+	if err == nil { // before there is a queue
+		err = s.Queues.CheckSettings(n.Name, c.set, c.policy, c.reset)
+	}
 	if err == nil {
 		_, err = s.Queues.Create(n.Name)
 	}

@@ -160,6 +160,9 @@ type Stats struct {
 	Dropped                         uint64 // by the queue's limits
 }
 
+// Name is the queue's, "" if the feed is none.
+func (f *Feed) Name() string { return f.name }
+
 // ID is the name under which the feed's cursor is kept.
 func (f *Feed) ID() string { return f.id }
 

@@ -337,7 +337,7 @@ func (f *Feed) deadLetter(s *slot, reason string, topicID uint32) store.Message 
 	return store.Message{Topic: topicID, Client: s.Client, Flags: flags.WithQoS(max(1, flags.QoS())), Props: props, Payload: s.Payload}
 }
 
-// Overflow makes of a message that a full queue cannot take one for the queue's dead letters.
+// Overflow makes of a message that a full queue cannot take one for the queue's dead letters. Overflowed is for when it is stored.
 func (f *Feed) Overflow(msg *store.Message) error {
 	to, err := f.deadLetters()
 	if err != nil {
@@ -356,10 +356,14 @@ func (f *Feed) Overflow(msg *store.Message) error {
 	}
 	msg.Topic = to
 	msg.Flags &^= record.FlagExpiry | record.FlagRetain | record.FlagTransient
+	return nil
+}
+
+// Overflowed counts messages that Overflow has changed and that are stored.
+func (f *Feed) Overflowed(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stats.Dead++
-	return nil
+	f.stats.Dead += uint64(n)
 }
 
 // notified is implemented by a Waker that wants to know what becomes of its member. The methods must not block or call back.

@@ -257,24 +257,40 @@ func (f *Feed) applyPolicy(p Policy) {
 // Configure sets some fields of a queue's policy, to what p has, and has others (reset) be as the configuration says. It is
 // durable when Configure returns.
 func (q *Queues) Configure(name string, set Setting, p Policy, reset Setting) error {
-	err := q.change(name, func(s *settings) error {
-		for bit := Setting(1); bit < lastSetting; bit <<= 1 {
-			if set&bit != 0 {
-				s.policy.take(bit, &p)
-			}
-		}
-		s.policy.RetryDelay = slices.Clone(s.policy.RetryDelay)
-		s.set = s.set&^reset | set
-		if eff := s.over(q.baseOf(name)); eff.DeadLetter == name {
-			return fmt.Errorf("%w: a queue cannot be its own dead letter queue", ErrPolicy)
-		}
-		return nil
-	})
+	err := q.change(name, func(s *settings) error { return s.configure(name, q.baseOf(name), set, &p, reset) })
 	if err != nil {
 		return err
 	}
 	if f, err := q.Find(name); err == nil {
 		return f.enforce(f.hub.log.Now())
+	}
+	return nil
+}
+
+// CheckSettings returns the error that Configure would for settings that a queue cannot have, be it there or not.
+func (q *Queues) CheckSettings(name string, set Setting, p Policy, reset Setting) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var s settings
+	if f, ok := q.byName[name]; ok {
+		f.mu.Lock()
+		s = f.chosen
+		f.mu.Unlock()
+	}
+	return s.configure(name, q.baseOf(name), set, &p, reset)
+}
+
+// configure is Configure for one queue's settings.
+func (s *settings) configure(name string, base Policy, set Setting, p *Policy, reset Setting) error {
+	for bit := Setting(1); bit < lastSetting; bit <<= 1 {
+		if set&bit != 0 {
+			s.policy.take(bit, p)
+		}
+	}
+	s.policy.RetryDelay = slices.Clone(s.policy.RetryDelay)
+	s.set = s.set&^reset | set
+	if s.over(base).DeadLetter == name {
+		return fmt.Errorf("%w: a queue cannot be its own dead letter queue", ErrPolicy)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/topic"
 	"github.com/edgemq/edgemq/store"
 	"github.com/edgemq/edgemq/store/record"
@@ -224,7 +225,7 @@ type dueBatch struct {
 	muts   []store.Mutation
 	retain []retain
 	bytes  int
-	full   map[string]int // queues that had no room, and for how many messages
+	full   map[*feed.Feed]int // queues that had no room, and for how many messages
 }
 
 func (b *dueBatch) add(m *Manager, k, v []byte) error {
@@ -237,9 +238,9 @@ func (b *dueBatch) add(m *Manager, k, v []byte) error {
 		return err
 	}
 	relay(&msg)
-	if to, dead := m.overflow(name, &msg); dead {
+	if to := m.overflow(name, &msg); to != nil {
 		if b.full == nil {
-			b.full = map[string]int{}
+			b.full = map[*feed.Feed]int{}
 		}
 		b.full[to]++
 	}
@@ -253,29 +254,30 @@ func (b *dueBatch) add(m *Manager, k, v []byte) error {
 	return nil
 }
 
-// tell logs which queues had no room.
+// tell logs and counts, for the queues that had no room, what is stored now.
 func (b *dueBatch) tell(m *Manager) {
 	for queue, n := range b.full {
-		m.logger.Warn("queue is full, delayed messages went to its dead letters", "queue", queue, "records", n)
+		queue.Overflowed(n)
+		m.logger.Warn("queue is full, delayed messages went to its dead letters", "queue", queue.Name(), "records", n)
 	}
 }
 
 // overflow sends a message that nobody can be told the refusal of, since its publisher is not there to hear it, to the dead letters of
-// the queue that it is for, if that is full. It counts in the queue if it is not.
-func (m *Manager) overflow(name string, msg *store.Message) (queue string, dead bool) {
+// the queue that it is for, if that is full; then it returns the queue. It counts in the queue if it is not.
+func (m *Manager) overflow(name string, msg *store.Message) (full *feed.Feed) {
 	queue, ok := topic.QueueOf(name)
 	if !ok {
-		return "", false
+		return nil
 	}
 	f, err := m.queues.Find(queue)
 	if err != nil || f.Admit(len(msg.Props)+len(msg.Payload)) {
-		return queue, false // one that was deleted takes what it may find, should it be created again
+		return nil // one that was deleted takes what it may find, should it be created again
 	}
 	if err := f.Overflow(msg); err != nil {
 		m.logger.Error("queue is full and has no dead letter queue, a message exceeds its limits", "queue", queue, "err", err)
-		return queue, false
+		return nil
 	}
-	return queue, true
+	return f
 }
 
 // append appends the batch and waits for its commit: before it, the messages would be found again.

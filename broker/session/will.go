@@ -122,9 +122,7 @@ func (m *Manager) publishWill(client string, durable bool, w *will, last bool) e
 		msg.Flags |= record.FlagTransient
 	}
 	relay(&msg)
-	if queue, dead := m.overflow(w.topic, &msg); dead {
-		m.logger.Warn("queue is full, a Will went to its dead letters", "queue", queue, "client", client)
-	}
+	full := m.overflow(w.topic, &msg)
 	var muts []store.Mutation
 	if last {
 		muts = append(muts, record.Delete(record.BucketWills, []byte(client)))
@@ -134,7 +132,14 @@ func (m *Manager) publishWill(client string, durable bool, w *will, last bool) e
 		r := newRetain(w.topic, &msg, m.log.Now())
 		rs, muts = append(rs, r), append(muts, r.mut)
 	}
-	return m.retained.append(m.log, []store.Message{msg}, muts, rs, true, nil)
+	if err := m.retained.append(m.log, []store.Message{msg}, muts, rs, true, nil); err != nil {
+		return err
+	}
+	if full != nil {
+		full.Overflowed(1)
+		m.logger.Warn("queue is full, a Will went to its dead letters", "queue", full.Name(), "client", client)
+	}
+	return nil
 }
 
 // willVersion 1 had no user.

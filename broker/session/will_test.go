@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/store"
 	"github.com/edgemq/edgemq/store/record"
 )
@@ -51,5 +52,37 @@ func TestWillOfAClientThatReturnsFirst(t *testing.T) {
 				t.Error("the Will is still in the state")
 			}
 		})
+	}
+}
+
+// What goes to the dead letters of a full queue is counted once it is stored, however often that was tried.
+func TestOverflowIsCountedOnce(t *testing.T) {
+	m := newManager(t, openStore(t))
+	f, err := m.queues.Create("q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.queues.SetPolicy("q", feed.Policy{Limits: feed.Limits{MaxMessages: 1, Reject: true}}); err != nil {
+		t.Fatal(err)
+	}
+	for f.Admit(1) {
+	}
+	w := &will{topic: "$queue/q", body: []byte("gone")}
+	w.flags = w.flags.WithQoS(1)
+	large := *w
+	large.body = make([]byte, 1<<20) // more than a group of this store takes
+	for range 3 {
+		if err := m.publishWill("c", true, &large, true); err == nil {
+			t.Fatal("it was stored")
+		}
+	}
+	if n := f.Stats().Dead; n != 0 {
+		t.Errorf("%d are counted, and none was stored", n)
+	}
+	if err := m.publishWill("c", true, w, true); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.Stats().Dead; n != 1 {
+		t.Errorf("%d are counted", n)
 	}
 }

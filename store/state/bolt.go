@@ -93,7 +93,9 @@ func Repair(fsys vfs.FS, path string, keep func(Damaged) bool) (deleted []Damage
 		if keep(x) {
 			return nil, nil, &CorruptError{Path: path, Err: &x}
 		}
-		list = append(list, record.Delete(x.Bucket, x.Key))
+		if x.Bucket != 0 { // else Save does it
+			list = append(list, record.Delete(x.Bucket, x.Key))
+		}
 	}
 	deleted = d.damaged
 	return deleted, d.accepted, d.Save(cp, list)

@@ -111,13 +111,14 @@ func parseSums(b []byte) (sums, error) {
 
 // Damaged is a value whose checksum is wrong.
 type Damaged struct {
-	Bucket Bucket
+	Bucket Bucket // 0 if this build knows none of that name
+	Name   string // the bucket's
 	Key    []byte
 }
 
 // Error implements error.
 func (d *Damaged) Error() string {
-	return fmt.Sprintf("bucket %v, key %q: checksum does not match", d.Bucket, d.Key)
+	return fmt.Sprintf("bucket %s, key %q: checksum does not match", d.Name, d.Key)
 }
 
 // Damaged returns the values that were damaged when the state was opened, and have not been deleted since. To read one is an error.
@@ -136,7 +137,7 @@ func (d *DB) verify(tx *bolt.Tx) error {
 			found.replace(bucket, nil, v)
 			if _, ok := unseal(bucket, k, v); !ok {
 				hurt[bucket] = true
-				d.damaged = append(d.damaged, Damaged{bucketOf(bucket), bytes.Clone(k)})
+				d.damaged = append(d.damaged, Damaged{bucketOf(bucket), bucket, bytes.Clone(k)})
 			}
 			return nil
 		})
@@ -171,7 +172,7 @@ func (s sums) compare(found sums, hurt map[string]bool) error {
 	return nil
 }
 
-// bucketOf is the inverse of Bucket.String.
+// bucketOf is the inverse of Bucket.String, 0 if there is no such bucket.
 func bucketOf(name string) Bucket {
 	for b := Bucket(1); b != 0; b++ {
 		if b.String() == name {
@@ -181,10 +182,16 @@ func bucketOf(name string) Bucket {
 	return 0
 }
 
-// recount counts buckets that had damaged values anew: what is wrong with them is gone by now.
+// recount counts buckets that had damaged values anew: what is wrong with them is gone by now, but in buckets that no change could name,
+// where it goes here.
 func (s sums) recount(tx *bolt.Tx, damaged []Damaged) error {
 	for _, x := range damaged {
-		bucket := x.Bucket.String()
+		bucket := x.Name
+		if x.Bucket == 0 {
+			if err := tx.Bucket([]byte(bucket)).Delete(x.Key); err != nil {
+				return fmt.Errorf("delete a damaged value of bucket %s: %w", bucket, err)
+			}
+		}
 		delete(s, bucket)
 		err := tx.Bucket([]byte(bucket)).ForEach(func(k, v []byte) error {
 			if v != nil && !plainKey(bucket, k) {
@@ -247,5 +254,5 @@ func (s sums) sealBucket(name string, t *bolt.Bucket) error {
 
 // corrupt is the error of reading a damaged value.
 func (d *DB) corrupt(b Bucket, key []byte) error {
-	return &record.CorruptError{Path: d.path, Err: &Damaged{b, bytes.Clone(key)}}
+	return &record.CorruptError{Path: d.path, Err: &Damaged{b, b.String(), bytes.Clone(key)}}
 }
