@@ -15,7 +15,7 @@ const (
 	// device without a clock of its own begins at the time at which its system was built, and is told the right one later: a clock that is
 	// only behind is not believed.
 	farAhead = 5 * 365 * 24 * time.Hour
-	// clockFloor is when edgemq began (µs since 1970). A clock that shows less has not been set.
+	// clockFloor is when edgemq began (µs since 1970). A clock that shows less has not been set, and when it is, that is no jump.
 	clockFloor = 1767225600 * 1e6 // 2026-01-01
 	// clockDoubt is how long nothing is deleted for its age after the clock has jumped far ahead: should it be wrong, everything would go at once.
 	clockDoubt = 24 * time.Hour
@@ -108,7 +108,7 @@ func (s *Store) stamp(now int64, base uint64) (step *clockStep) {
 	far := farAhead.Microseconds()
 	switch {
 	case now >= a.time:
-		if now-a.time > far && a.time > 0 {
+		if now-a.time > far && a.time >= clockFloor {
 			s.distrust(a.time, now)
 		}
 		a.time = now
@@ -136,7 +136,7 @@ func (s *Store) doubtful(now time.Time) bool {
 	before := s.open.time
 	s.open.mu.Unlock()
 	before = max(before, s.timeline.seen.Swap(now.UnixMicro()))
-	if before > 0 && now.UnixMicro()-before > farAhead.Microseconds() {
+	if before >= clockFloor && now.UnixMicro()-before > farAhead.Microseconds() {
 		s.distrust(before, now.UnixMicro())
 	}
 	until := s.timeline.doubt.Load()
