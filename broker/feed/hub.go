@@ -24,9 +24,9 @@ type Hub struct {
 	// what: a change falls between two groups, never inside one.
 	mu      sync.Mutex
 	index   *topic.Index[*Feed, *Filter]
-	routes  []*route // by topic number; nil or of an older gen: to be made
-	cached  int      // targets in them
-	gen     uint64
+	routes  []route       // by topic number; of an older gen: to be made
+	cached  int           // targets in them
+	gen     uint64        // from 1
 	pos     atomic.Uint64 // first offset not dispatched; written with mu held
 	bytes   int64         // of the records dispatched
 	count   int64         // of them
@@ -85,20 +85,21 @@ type ref struct {
 // be a thousand million targets.
 const maxCached = 1 << 20
 
-// route says which feeds get the records of one topic.
+// route says which feeds get the records of one topic. Routes and targets lie where they are looked for, since with very many topics every
+// pointer on the way to them is a wait for memory.
 type route struct {
 	gen     uint64
-	targets []*target
+	targets []target
 }
 
 // target is a feed's interest in one topic.
 type target struct {
 	feed    *Feed
+	from    uint64 // all filters hold from here on
+	all     *Match // under all filters
+	noLocal bool   // some filter excludes the member's own messages
 	filters []*Filter
 	ghosts  []*ghost
-	from    uint64 // all filters hold from here on
-	noLocal bool   // some filter excludes the member's own messages
-	all     *Match // under all filters
 }
 
 // NewHub returns a hub over a store whose recovery is done.
@@ -107,6 +108,7 @@ func NewHub(log *store.Store, logger *slog.Logger) *Hub {
 		log:    log,
 		logger: logger.With("component", "feed"),
 		max:    defaultBounds,
+		gen:    1,
 		index:  &topic.Index[*Feed, *Filter]{},
 		feeds:  map[string]*Feed{},
 		groups: log.NewFollower(),
@@ -209,7 +211,8 @@ func (h *Hub) dispatch(g *store.Group) {
 			continue
 		}
 		off := g.Base + uint64(i)
-		for _, t := range rt.targets {
+		for j := range rt.targets {
+			t := &rt.targets[j]
 			f := t.feed
 			if !f.live || off < f.pos { // both change only while we hold mu
 				continue
@@ -244,12 +247,13 @@ func (h *Hub) dispatch(g *store.Group) {
 	}
 }
 
-// route returns who gets a topic's records, from the cache if nothing that matters has changed.
+// route returns who gets a topic's records, from the cache if nothing that matters has changed. It is valid until the next call.
 func (h *Hub) route(id uint32) *route {
 	if int(id) >= len(h.routes) {
-		h.routes = append(h.routes, make([]*route, int(id)+1-len(h.routes)+256)...)
+		h.routes = append(h.routes, make([]route, int(id)+1-len(h.routes)+256)...)
 	}
-	if rt := h.routes[id]; rt != nil && rt.gen == h.gen {
+	rt := &h.routes[id]
+	if rt.gen == h.gen {
 		return rt
 	}
 	h.forget(id)
@@ -257,31 +261,28 @@ func (h *Hub) route(id uint32) *route {
 		clear(h.routes)
 		h.cached = 0
 	}
-	rt := &route{gen: h.gen}
-	byFeed := map[*Feed]*target{}
+	rt.gen = h.gen
+	byFeed := map[*Feed]int{}
 	h.index.Match(h.log.TopicName(id), func(f *Feed, flt *Filter) {
-		t := byFeed[f]
-		if t == nil {
-			t = &target{feed: f}
-			byFeed[f] = t
-			rt.targets = append(rt.targets, t)
+		i, ok := byFeed[f]
+		if !ok {
+			i = len(rt.targets)
+			byFeed[f] = i
+			rt.targets = append(rt.targets, target{feed: f})
 		}
-		t.filters = append(t.filters, flt)
+		rt.targets[i].filters = append(rt.targets[i].filters, flt)
 	})
-	for _, t := range rt.targets {
-		t.finish()
+	for i := range rt.targets {
+		rt.targets[i].finish()
 	}
-	h.routes[id] = rt
 	h.cached += len(rt.targets)
 	return rt
 }
 
 // forget drops the route of a topic; mu is held.
 func (h *Hub) forget(id uint32) {
-	if rt := h.routes[id]; rt != nil {
-		h.cached -= len(rt.targets)
-		h.routes[id] = nil
-	}
+	h.cached -= len(h.routes[id].targets)
+	h.routes[id] = route{}
 }
 
 // invalidate forgets the routes that a change of filter touches; mu is held. A filter without wildcards touches one topic.
