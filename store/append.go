@@ -182,23 +182,34 @@ type appendMode struct {
 	transient bool // keep the messages from the disk: there is no room
 }
 
+// append puts something into the open group and has the committer know.
 func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Completion) error {
+	first, err := s.put(msgs, muts, mode, done)
+	if first {
+		poke(s.open.wake)
+	}
+	return err
+}
+
+// put is append, but for waking the committer, which is left to the caller if first is true. Who finds the group not empty need not: its
+// first append did.
+func (s *Store) put(msgs []Message, muts []Mutation, mode appendMode, done Completion) (first bool, err error) {
 	size := 0
 	for i := range msgs {
 		n := record.Size(len(msgs[i].Props), len(msgs[i].Payload))
 		if n > record.MaxSize {
-			return fmt.Errorf("%w: message of %d bytes", ErrTooLarge, n)
+			return false, fmt.Errorf("%w: message of %d bytes", ErrTooLarge, n)
 		}
 		size += n
 	}
 	for _, m := range muts {
 		if err := m.Check(); err != nil {
-			return fmt.Errorf("%w: %w", ErrTooLarge, err)
+			return false, fmt.Errorf("%w: %w", ErrTooLarge, err)
 		}
 		size += record.MutationSize(len(m.Key), len(m.Value))
 	}
 	if most := s.maxGroup - journal.HeaderSize - s.open.maxEcho - stepBytes; size > most {
-		return fmt.Errorf("%w: %d bytes, %d fit", ErrTooLarge, size, most)
+		return false, fmt.Errorf("%w: %d bytes, %d fit", ErrTooLarge, size, most)
 	}
 	a := &s.open
 	a.mu.Lock()
@@ -208,9 +219,9 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 	if a.err != nil || s.tight(size) {
 		defer a.mu.Unlock()
 		if a.err == nil {
-			return ErrFull
+			return false, ErrFull
 		}
-		return a.err
+		return false, a.err
 	}
 	b := a.open
 	idle, whole, was := b.appends == 0, false, b.lengths()
@@ -220,9 +231,6 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 			a.next.Store(b.base + uint64(len(b.entries)))
 		}
 		a.mu.Unlock()
-		if whole && idle && !mode.rides {
-			poke(a.wake) // who finds the group not empty need not: its first append did
-		}
 	}()
 	if b.size() >= min(maxRiding, s.maxGroup/8) {
 		mode.rides = false
@@ -256,7 +264,7 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 		b.dones = append(b.dones, pending{done, base})
 	}
 	whole = true
-	return nil
+	return idle && !mode.rides, nil
 }
 
 // lengths are how long the parts of a batch are.

@@ -6,6 +6,8 @@ import (
 	"math/bits"
 	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/edgemq/edgemq/store/journal"
@@ -20,7 +22,7 @@ const (
 	retryFull = 200 * time.Millisecond
 )
 
-// committer turns many Appends into few fsyncs. Its goroutine alone writes the journal, so what is below has no mutex.
+// committer turns many Appends into few fsyncs. Whoever holds its mutex alone writes the journal: the committer's goroutine, or an AppendHere.
 //
 // What the disk holds at each instant, and what a crash leaves:
 //
@@ -34,6 +36,11 @@ const (
 // If 2 or 3 fails the disk holds we do not know what. The kernel may have dropped the dirty pages and would report the
 // next fsync as a success, so there is no next one: the store fails, and a restart reads what is really there.
 type committer struct {
+	mu    sync.Mutex  // held while committing; what is below is guarded by it, but for lazy
+	alone atomic.Bool // the last group held one append at most
+	quick atomic.Bool // the last sync took less than quickSync
+
+	stop     <-chan struct{} // of commitLoop
 	spare    *batch
 	unsynced time.Time // when the oldest write that is not synced was made; zero if there is none
 	lazy     *time.Timer
@@ -43,49 +50,89 @@ type committer struct {
 // commitLoop runs until stop is closed and the open group is empty, or the store has failed.
 func (s *Store) commitLoop(stop <-chan struct{}) error {
 	c := &s.committer
-	c.spare = newBatch()
 	c.lazy = time.NewTimer(time.Hour)
 	defer c.lazy.Stop()
+	c.mu.Lock()
+	c.spare, c.stop = newBatch(), stop
+	c.mu.Unlock()
 	for {
 		// Backpressure comes before the group is taken, so that it fills meanwhile and then blocks Append.
 		if err := s.awaitRoom(stop); err != nil {
 			return s.failRest(err)
 		}
-		runtime.Gosched() // who is ready to append does so first: fewer groups, and nobody else has to wait
-		if b := s.open.take(c.spare); b != nil {
-			if err := s.commit(b, stop); err != nil {
-				b.answer(err)
-				return s.failRest(err)
-			}
-			c.spare = b
+		// Who is ready to append does so first. Go runs who was woken last before those who wait: if the network brought the publishes of
+		// many at once, we were woken by the first of them, and one fsync can serve them all.
+		runtime.Gosched()
+		c.mu.Lock()
+		some, err := s.commitOpen(nil)
+		c.mu.Unlock()
+		if err != nil {
+			return s.failRest(err)
+		}
+		if some {
 			continue // never wait for more once there is something
 		}
 		select {
 		case <-s.open.wake:
 		case <-c.lazy.C:
-			if err := s.syncLazily(time.Now()); err != nil {
+			c.mu.Lock()
+			err := s.syncLazily(time.Now())
+			c.mu.Unlock()
+			if err != nil {
 				return s.failRest(err)
 			}
 		case <-s.failed:
 			return s.failRest(s.failure())
 		case <-stop:
 			s.open.shut(ErrClosed) // after this nothing is added to the group
-			if s.open.empty() {
+			if s.open.bytes() == 0 {
+				c.mu.Lock()
+				defer c.mu.Unlock()
 				return s.syncNow()
 			}
 		}
 	}
 }
 
-func (a *appender) empty() bool {
+// bytes is the size of the open group, 0 if there is nothing in it that is to be committed.
+func (a *appender) bytes() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.open.appends == 0
+	if a.open.appends == 0 {
+		return 0
+	}
+	return int64(a.open.size())
+}
+
+// commitOpen commits the open group, if there is something in it, and runs its completions; before, if not nil, is called before them. Like all that
+// follows it wants committer.mu held.
+func (s *Store) commitOpen(before func()) (some bool, err error) {
+	c := &s.committer
+	b := s.open.take(c.spare)
+	if b == nil {
+		return false, nil
+	}
+	c.spare = b // for the next one
+	c.alone.Store(b.appends == 1)
+	start := time.Now()
+	g, err := s.commit(b, start)
+	if before != nil {
+		before()
+	}
+	b.answer(err)
+	if err != nil {
+		return true, err
+	}
+	s.tail.tell(g, before != nil)
+	if s.tail.pushed.Load()-s.tail.flushed.Load() >= flushBatch || s.journalBytes() >= s.opt.CheckpointBytes {
+		poke(s.flusher.wake)
+	}
+	s.count.commitLatency.observe(time.Since(start))
+	return true, nil
 }
 
 // commit makes one group durable and visible. On an error nothing of it is visible.
-func (s *Store) commit(b *batch, stop <-chan struct{}) error {
-	start := time.Now()
+func (s *Store) commit(b *batch, start time.Time) (*Group, error) {
 	buf := append(slices.Grow(b.buf, len(b.muts)+journal.BlockSize), b.muts...) // room for the journal's padding
 	b.buf = buf                                                                 // keep what it grew to
 	head := journal.GroupHeader{Base: b.base, Count: len(b.entries), RecordsLen: len(buf) - len(b.muts) - journal.HeaderSize}
@@ -95,13 +142,13 @@ func (s *Store) commit(b *batch, stop <-chan struct{}) error {
 		waited = true
 		// Nothing was written, so this is not a failed write: wait for room. Nobody has been told anything.
 		s.setFull(fullJournal, err)
-		if err := s.awaitSpace(stop); err != nil {
-			return err
+		if err := s.awaitSpace(s.committer.stop); err != nil {
+			return nil, err
 		}
 		pos, err = s.journal.Append(buf, head)
 	}
 	if err != nil {
-		return s.fail(fmt.Errorf("write group: %w", err))
+		return nil, s.fail(fmt.Errorf("write group: %w", err))
 	}
 	if waited {
 		s.clearFull(fullJournal)
@@ -115,23 +162,16 @@ func (s *Store) commit(b *batch, stop <-chan struct{}) error {
 	}
 	if b.force || b.durable && s.opt.Sync == SyncAlways {
 		if err := s.syncNow(); err != nil {
-			return err
+			return nil, err
 		}
 	} else if err := s.syncLazily(start); err != nil {
-		return err
+		return nil, err
 	}
-	s.publish(b, pos)
-	b.answer(nil)
-	s.tail.wakeFollowers()
-	if s.tail.pushed.Load()-s.tail.flushed.Load() >= flushBatch || s.journalBytes() >= s.opt.CheckpointBytes {
-		poke(s.flusher.wake)
-	}
-	s.count.commitLatency.observe(time.Since(start))
-	return nil
+	return s.publish(b, pos), nil
 }
 
 // publish makes a committed group visible.
-func (s *Store) publish(b *batch, pos journal.Position) {
+func (s *Store) publish(b *batch, pos journal.Position) *Group {
 	g := &Group{Base: b.base}
 	n := len(b.buf) - len(b.muts) - journal.HeaderSize
 	// Exact copies, which the garbage collector takes back when the last reader has let go; the batch is used again. append does not clear
@@ -166,6 +206,7 @@ func (s *Store) publish(b *batch, pos journal.Position) {
 	c.records.Add(uint64(len(b.entries)))
 	c.mutations.Add(uint64(len(b.list)))
 	c.bytes.Add(uint64(written))
+	return g
 }
 
 // answer runs the completions.
@@ -186,7 +227,9 @@ func (s *Store) syncNow() error {
 		return s.fail(fmt.Errorf("sync journal: %w", err))
 	}
 	s.durableFile.Store(c.at.File)
-	s.count.syncLatency.observe(time.Since(start))
+	took := time.Since(start)
+	c.quick.Store(took < quickSync)
+	s.count.syncLatency.observe(took)
 	s.count.syncs.Add(1)
 	c.unsynced = time.Time{}
 	return nil

@@ -232,7 +232,12 @@ func (x *session) append(client string, durable bool) error {
 	}
 	if err == nil {
 		x.waiting.Add(1)
-		if err = x.s.Append(messages, keys(client, a.no), durable, &completion{x, client, a}); err != nil {
+		if done := (&completion{x, client, a}); durable && a.no%3 == 0 {
+			_, err = x.s.AppendHere(messages, keys(client, a.no), done, nil)
+		} else {
+			err = x.s.Append(messages, keys(client, a.no), durable, done)
+		}
+		if err != nil {
 			x.waiting.Done()
 		}
 	}

@@ -74,20 +74,14 @@ func (g *Group) Record(i int) Record {
 // the committer (followers, the flusher).
 type tail struct {
 	mu        sync.RWMutex
-	groups    []*Group // never empty: the newest group stays
-	followers []*follower
+	groups    []*Group    // never empty: the newest group stays
+	followers []*Follower // never changed in place
 
 	committed    atomic.Uint64 // offset
 	bytes        atomic.Int64  // of groups
 	pushed       atomic.Int64  // newest group's end: bytes since Open
 	flushed      atomic.Int64  // end of the newest flushed group
 	flushedUntil atomic.Uint64 // offset: all below is in segments and ledger
-}
-
-// follower is one Follow. done is the end of the last group it has dealt with.
-type follower struct {
-	wake chan struct{}
-	done atomic.Int64
 }
 
 // init starts the tail with an empty group, so that there is always one to walk from.
@@ -110,12 +104,15 @@ func (t *tail) push(g *Group) {
 	last.next.Store(g)
 }
 
-// wakeFollowers tells every follower that there may be a new group.
-func (t *tail) wakeFollowers() {
+// tell tells every follower that there is a new group. If it can, it has those that keep up look at it at once.
+func (t *tail) tell(g *Group, now bool) {
 	t.mu.RLock()
-	defer t.mu.RUnlock()
-	for _, f := range t.followers {
-		poke(f.wake)
+	followers := t.followers
+	t.mu.RUnlock()
+	for _, r := range followers {
+		if !now || !r.look(g) {
+			poke(r.wake)
+		}
 	}
 }
 
@@ -171,74 +168,96 @@ func (t *tail) newest() *Group {
 	return t.groups[len(t.groups)-1]
 }
 
-// follow registers a follower at the oldest group.
-func (t *tail) follow() (*follower, *Group) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	f := &follower{wake: make(chan struct{}, 1)}
-	first := t.groups[0]
-	f.done.Store(first.end - first.bytes)
-	t.followers = append(t.followers, f)
-	return f, first
-}
-
-func (t *tail) unfollow(f *follower) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.followers = slices.DeleteFunc(t.followers, func(o *follower) bool { return o == f })
-}
-
 // Follower is handed every group that is committed, in order, from when it was made: however late it runs, it misses none.
 // Appends wait for one that is far behind.
 type Follower struct {
-	s *Store
-	f *follower
-	g *Group // the oldest that it has not been handed
+	s    *Store
+	fn   func(g *Group)
+	try  func(g *Group) bool
+	wake chan struct{}
+	done atomic.Int64 // end of the last group it has dealt with
+
+	mu   sync.Mutex // held while it deals with groups
+	last *Group     // that it has dealt with; nil before the first
+	next *Group     // the first, until then
 }
 
 // NewFollower returns a follower, which is to be Run: until then the groups stay in memory for it. It begins with the oldest group still
-// there; Group.Base tells.
-func (s *Store) NewFollower() *Follower {
-	f, g := s.tail.follow()
-	return &Follower{s, f, g}
+// there; Group.Base tells. The groups are handed to fn, which must not block for long, and must not wait for an append. A small one that a caller of
+// AppendHere has committed is handed to try, unless that is nil, on the caller's goroutine: it is fn for when that would wait for
+// nobody and not take long, or returns false.
+func (s *Store) NewFollower(fn func(g *Group), try func(g *Group) bool) *Follower {
+	t := &s.tail
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := &Follower{s: s, fn: fn, try: try, wake: make(chan struct{}, 1), next: t.groups[0]}
+	r.done.Store(r.next.end - r.next.bytes)
+	t.followers = append(slices.Clip(t.followers), r)
+	return r
 }
 
 // Follow is Run of a new Follower.
 func (s *Store) Follow(ctx context.Context, fn func(g *Group)) error {
-	return s.NewFollower().Run(ctx, fn)
+	return s.NewFollower(fn, nil).Run(ctx)
 }
 
-// Run hands the groups to fn until ctx ends; it returns ctx's error. fn must not block for long, and must not wait for an append.
-// It can be called once.
-func (r *Follower) Run(ctx context.Context, fn func(g *Group)) error {
-	s, f, g := r.s, r.f, r.g
-	r.g = nil // the memory of what is done with goes
-	defer func() {
-		s.tail.unfollow(f)
-		poke(s.progress)
-	}()
+// Run hands over the groups until ctx ends; it returns ctx's error. It can be called once.
+func (r *Follower) Run(ctx context.Context) error {
+	defer r.leave()
 	for {
-		if ctx.Err() != nil {
+		r.mu.Lock()
+		for g := r.following(); g != nil && ctx.Err() == nil; g = r.following() {
+			if len(g.Entries) > 0 {
+				r.fn(g)
+			}
+			r.dealt(g)
+			if r.s.waiting.Load() {
+				poke(r.s.progress)
+			}
+		}
+		r.mu.Unlock()
+		select {
+		case <-r.wake:
+		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if len(g.Entries) > 0 {
-			fn(g)
-		}
-		f.done.Store(g.end)
-		if s.waiting.Load() {
-			poke(s.progress)
-		}
-		next := g.next.Load()
-		for next == nil {
-			select {
-			case <-f.wake:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-			next = g.next.Load()
-		}
-		g = next
 	}
+}
+
+// following returns the first group that has not been dealt with, nil if there is none; mu is held.
+func (r *Follower) following() *Group {
+	if r.last == nil {
+		return r.next
+	}
+	return r.last.next.Load()
+}
+
+// dealt notes that the next group has been dealt with; mu is held. The memory of those before it goes.
+func (r *Follower) dealt(g *Group) {
+	r.last, r.next = g, nil
+	r.done.Store(g.end)
+}
+
+// look has the follower deal with g at once, if it is the next one, small, and nobody has to be waited for.
+func (r *Follower) look(g *Group) bool {
+	if r.try == nil || len(g.Entries) > lookedAt || !r.mu.TryLock() {
+		return false
+	}
+	defer r.mu.Unlock()
+	if r.following() != g || len(g.Entries) > 0 && !r.try(g) {
+		return false
+	}
+	r.dealt(g)
+	return true
+}
+
+// leave ends it: nobody waits for it any more.
+func (r *Follower) leave() {
+	t := &r.s.tail
+	t.mu.Lock()
+	t.followers = slices.DeleteFunc(slices.Clone(t.followers), func(o *Follower) bool { return o == r })
+	t.mu.Unlock()
+	poke(r.s.progress)
 }
 
 // poke wakes whoever waits on c, a channel of capacity 1, or lets it not go to sleep next time.

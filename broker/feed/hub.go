@@ -111,9 +111,9 @@ func NewHub(log *store.Store, logger *slog.Logger) *Hub {
 		gen:    1,
 		index:  &topic.Index[*Feed, *Filter]{},
 		feeds:  map[string]*Feed{},
-		groups: log.NewFollower(),
 		began:  time.Now(),
 	}
+	h.groups = log.NewFollower(h.dispatch, h.tryDispatch)
 	h.relay = func(*store.Record, *store.Message) {}
 	h.saver.init(h)
 	h.ctx, h.stop = context.WithCancel(context.Background())
@@ -137,7 +137,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { h.saver.run(ctx) })
 	wg.Go(func() { h.watchQueues(ctx) })
-	err := h.groups.Run(ctx, h.dispatch)
+	err := h.groups.Run(ctx)
 	h.stop()
 	h.walks.end()
 	wg.Wait()
@@ -202,6 +202,31 @@ func (h *Hub) Panics() int64 { return h.panics.Load() }
 func (h *Hub) dispatch(g *store.Group) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.hand(g)
+}
+
+// fewTargets are how many deliveries a publisher may have to see to before it gets its own answer.
+const fewTargets = 16
+
+// tryDispatch is dispatch if it waits for nobody and is done at once.
+func (h *Hub) tryDispatch(g *store.Group) bool {
+	if !h.mu.TryLock() {
+		return false
+	}
+	defer h.mu.Unlock()
+	n := 0
+	for i := range g.Entries {
+		n += len(h.route(g.Entries[i].Topic).targets)
+	}
+	if n > fewTargets {
+		return false
+	}
+	h.hand(g)
+	return true
+}
+
+// hand is dispatch with mu held.
+func (h *Hub) hand(g *store.Group) {
 	size := 0
 	for i := range g.Entries {
 		e := &g.Entries[i]

@@ -336,6 +336,19 @@ func (l *Link) unadmit(msgs []store.Message) {
 	}
 }
 
+// hand appends what was collected. A publish that came alone, from a client that waits for its answer, is committed right here if possible, and answered
+// and delivered: nobody has to be woken for it.
+func (l *Link) hand(in *ingest, done store.Completion) error {
+	if len(in.msgs) != 1 || !in.durable || in.due != 0 || len(in.retain) > 0 || l.epoch != 0 || l.unanswered.Load() != 1 {
+		return l.unfenced(func() error { return l.m.retained.append(l.m.log, in.msgs, in.muts, in.retain, in.durable, done) })
+	}
+	here, err := l.m.log.AppendHere(in.msgs, in.muts, done, l.m.workers.hold)
+	if here {
+		l.m.workers.release(l.m)
+	}
+	return err
+}
+
 // Flush hands the collected publishes to the store. It blocks only while the store's open group is full.
 func (l *Link) Flush() {
 	in := l.in
@@ -362,8 +375,7 @@ func (l *Link) Flush() {
 		in.muts, noted = append(in.muts, l.m.hosts.note(l.client, l.host())), true
 	}
 	if len(in.msgs) > 0 || len(in.muts) > 0 || done != nil {
-		err := l.unfenced(func() error { return l.m.retained.append(l.m.log, in.msgs, in.muts, in.retain, in.durable, done) })
-		if err != nil {
+		if err := l.hand(in, done); err != nil {
 			l.unadmit(in.msgs)
 			l.refuse(b, pubrels(in.muts), err)
 			done = b

@@ -34,13 +34,14 @@ type workers struct {
 	head  int
 	busy  int
 	most  int // as many as there are processors
+	held  int // by goroutines that will see to what is ready
 }
 
 // add has a link looked at, after those that were there before.
 func (p *workers) add(l *Link) {
 	p.mu.Lock()
 	p.ready = append(p.ready, l)
-	start := p.busy == 0 || len(p.ready)-p.head > manyReady*p.busy && p.busy < p.most
+	start := p.held == 0 && (p.busy == 0 || len(p.ready)-p.head > manyReady*p.busy && p.busy < p.most)
 	if start {
 		p.busy++
 		l.m.writers.Add(1)
@@ -48,6 +49,36 @@ func (p *workers) add(l *Link) {
 	p.mu.Unlock()
 	if start {
 		go p.work(l.m)
+	}
+}
+
+// hold keeps links from being looked at until release: the caller is about to make some ready.
+func (p *workers) hold() {
+	p.mu.Lock()
+	p.held++
+	p.mu.Unlock()
+}
+
+// fewReady links are written to by the one that made them ready.
+const fewReady = 4
+
+// release ends hold, and does what a worker would have done meanwhile.
+func (p *workers) release(m *Manager) {
+	p.mu.Lock()
+	p.held--
+	n := len(p.ready) - p.head
+	start := n > 0 && p.busy == 0
+	if start {
+		p.busy++
+		m.writers.Add(1)
+	}
+	p.mu.Unlock()
+	switch {
+	case !start:
+	case n > fewReady:
+		go p.work(m)
+	default:
+		p.work(m)
 	}
 }
 
