@@ -123,7 +123,7 @@ func (b *batch) Committed(base uint64, err error) {
 			l.Kick(codeOf(err), err.Error())
 		}
 	default: // 3.1.1 has no negative acknowledgement: not acknowledged, and the connection ends
-		l.unanswered.Add(-b.n)
+		l.answered(b.n)
 		l.Kick(codeOf(err), err.Error())
 	}
 	b.free()
@@ -182,8 +182,8 @@ func (b *batch) free() {
 // answer queues n answers, with which ends publishes are over.
 func (l *Link) answer(acks []byte, n, ends int32) {
 	l.quota.Add(-ends) // first: the client may publish as soon as it reads them
-	l.unanswered.Add(-n)
 	l.Send(acks)
+	l.answered(n)
 }
 
 // appendPubackAt appends a successful v5 PUBACK that says where the message is.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -195,7 +196,32 @@ func (l *Link) Drain() {
 	}
 }
 
-// wait waits for room in out or for the end; mu is held.
+// awaitAnswers waits until what was accepted is answered, the link closes or ctx ends, who does that calling notify. The link is draining.
+func (l *Link) awaitAnswers(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.unanswered.Load() > 0 && !l.closing && !l.closed && ctx.Err() == nil {
+		l.wait()
+	}
+}
+
+// answered takes answers that are queued from what is waited for.
+func (l *Link) answered(n int32) {
+	if l.unanswered.Add(-n) == 0 && l.draining.Load() {
+		l.notify()
+	}
+}
+
+// notify has everybody look again who waits for the link.
+func (l *Link) notify() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.room != nil {
+		l.room.Broadcast()
+	}
+}
+
+// wait waits for room in out, for the end, or for the last answer; mu is held.
 func (l *Link) wait() {
 	if l.room == nil {
 		l.room = sync.NewCond(&l.mu)

@@ -68,7 +68,7 @@ type Manager struct {
 	links   links
 	refs    refs
 	workers workers
-	writers atomic.Int64 // links that are being written to, and workers; not a WaitGroup, which takes it amiss if its count rises from 0 while somebody waits
+	writers crew // links that are being written to, and workers
 
 	due atomic.Int64 // when expire has something to do, ns since 1970; written with mu held
 
@@ -495,19 +495,47 @@ func (m *Manager) Shutdown(ctx context.Context) {
 		l.draining.Store(true) // before the deadline: the reader looks at it after it has set one itself
 		_ = l.raw.SetReadDeadline(time.Unix(1, 0))
 	}
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for _, l := range all {
-		for l.unanswered.Load() > 0 && !l.Closing() && ctx.Err() == nil {
-			<-tick.C
+	stop := context.AfterFunc(ctx, func() {
+		for _, l := range all {
+			l.notify()
 		}
+	})
+	defer stop()
+	for _, l := range all {
+		l.awaitAnswers(ctx)
 		l.Kick(packet.CodeShuttingDown, "the broker is shutting down")
 	}
 }
 
 // Wait returns when the last writer has ended. Call it after every link is closed.
-func (m *Manager) Wait() {
-	for m.writers.Load() > 0 {
-		time.Sleep(time.Millisecond)
+func (m *Manager) Wait() { m.writers.wait() }
+
+// crew counts goroutines. Unlike a WaitGroup's its count may rise from 0 while somebody waits.
+type crew struct {
+	n     atomic.Int64
+	waits atomic.Bool // somebody does, or did
+
+	mu   sync.Mutex
+	none *sync.Cond // made by the first who waits
+}
+
+// Add adds to the count.
+func (c *crew) Add(n int64) {
+	if c.n.Add(n) == 0 && c.waits.Load() {
+		c.mu.Lock()
+		c.none.Broadcast()
+		c.mu.Unlock()
+	}
+}
+
+func (c *crew) wait() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.none == nil {
+		c.none = sync.NewCond(&c.mu)
+	}
+	c.waits.Store(true)
+	for c.n.Load() > 0 {
+		c.none.Wait()
 	}
 }

@@ -358,7 +358,7 @@ func (l *Link) Flush() {
 	l.in = nil
 	b := in.batch
 	l.quota.Add(in.begun) // once for all, and before any of them can be over
-	l.unanswered.Add(b.n - 1)
+	l.answered(1 - b.n)
 	for qos, n := range in.counts {
 		if n > 0 {
 			l.m.messagesIn[qos].Add(n)
