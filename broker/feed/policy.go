@@ -167,7 +167,7 @@ func (f *Feed) retry() {
 	defer func() {
 		if p := recover(); p != nil {
 			f.hub.fault("panic while refused messages were given out again, trying again", p, "queue", f.name)
-			f.arm(time.Now().Add(faultPause).UnixMicro())
+			f.arm(f.hub.log.Now().Add(faultPause).UnixMicro())
 		}
 	}()
 	if f.closed || len(f.members) == 0 {

@@ -56,11 +56,13 @@ type Link struct {
 
 	over bool          // the reader is done: all that came is in the store's hands; guarded by Manager.mu
 	gone chan struct{} // closed then; made when another link waits for it; guarded by Manager.mu
+	// follows are the gone of the connections that it took over from, one after the other, and that were not over by then; guarded by Manager.mu.
+	follows []<-chan struct{}
 
 	// What only the reader uses.
-	after   <-chan struct{} // of the connection that this one took over; nil if there is nothing to wait for
-	resumes bool            // the session has deliveries that earlier connections left unfinished
-	resumed []byte          // what is to be sent of them first
+	after   []<-chan struct{} // follows, until its first publish has waited for them
+	resumes bool              // the session has deliveries that earlier connections left unfinished
+	resumed []byte            // what is to be sent of them first
 	in      *ingest
 	recent  recent
 	aliases []*topicRef

@@ -294,11 +294,14 @@ func (m *Manager) Detach(l *Link) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		m.forgetReceived(s)
+	}
 	if l.over = true; l.gone != nil {
 		close(l.gone)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.link != l {
 		return // taken over
 	}
@@ -322,17 +325,45 @@ func (m *Manager) Detach(l *Link) {
 	}
 }
 
+// forgetReceived deletes the packet ids of publishes that the reader of a connection handed to the store when its session had been ended, by a
+// connection that began a new one. After a restart they would be the new one's: its first publish under each of them would be taken for one sent again,
+// acknowledged and not stored. What the new one publishes waits until they are gone (follow). Manager.mu and s.mu are held.
+func (m *Manager) forgetReceived(s *Session) {
+	if !s.durable {
+		return
+	}
+	var muts []store.Mutation
+	s.rxMu.Lock()
+	for id := range s.received {
+		muts = append(muts, record.Delete(record.BucketInflight, receivedKey(s.id, id)))
+	}
+	s.rxMu.Unlock()
+	if len(muts) == 0 {
+		return
+	}
+	if err := m.hub.Save(muts, nil); err != nil && !errors.Is(err, store.ErrFailed) {
+		m.logger.Error("forgetting packet ids of a session that has ended failed", "client", s.id, "err", err)
+	}
+}
+
 // follow has the link's publishes wait until the reader of the one that it takes over is done; Manager.mu is held. That one may have
 // read publishes that it has not handed to the store yet. A client that sends them again must find them stored, or they would come
 // behind those that it sent after them; and as duplicates they would be acknowledged before they are on disk.
 func (l *Link) follow(old *Link) {
-	if old.over {
-		return
+	for _, gone := range old.follows { // those that the old one would have had to wait for
+		select {
+		case <-gone:
+		default:
+			l.follows = append(l.follows, gone)
+		}
 	}
-	if old.gone == nil {
-		old.gone = make(chan struct{})
+	if !old.over {
+		if old.gone == nil {
+			old.gone = make(chan struct{})
+		}
+		l.follows = append(l.follows, old.gone)
 	}
-	l.after = old.gone
+	l.after = l.follows
 }
 
 // Goodbye carries out the client's DISCONNECT; Detach follows. What it says holds at once: the client may come back before

@@ -40,7 +40,9 @@ func (l *Link) Publish(p *packet.Publish) error {
 		return &packet.Error{Code: packet.CodeRetainNotSupported, Rule: "MQTT-3.2.2-14", Msg: "retained messages are not supported"}
 	}
 	if l.after != nil {
-		<-l.after
+		for _, gone := range l.after {
+			<-gone
+		}
 		l.after = nil
 	}
 	if l.m.opt.Auth.Rules() != l.rules {

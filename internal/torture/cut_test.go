@@ -161,15 +161,18 @@ func (x *trial) live(p *Plant) bool {
 		cancel()
 		if !x.disk.Cut() && x.rng.IntN(3) == 0 {
 			x.disk.CutAfter(vfstest.Never)
-			if err := l.end(); err != nil {
+			switch err := l.end(); {
+			case err == nil:
+				p.Stopped()
+				return true
+			case !x.disk.Cut(): // else it was cut just before
 				x.t.Errorf("seed %d: a clean stop: %v\n%s", x.seed, err, log.String())
 				return false
 			}
-			p.Stopped()
-			return true
+		} else {
+			x.disk.CutAfter(0)
+			_ = l.end()
 		}
-		x.disk.CutAfter(0)
-		_ = l.end()
 	}
 	x.cuts++
 	p.Crashed()
