@@ -43,6 +43,57 @@ func (s *Store) damagedAt(offset uint64, e *ledger.Entry, err error) {
 	s.log.Error("record damaged, skipped", "file", c.Path, "pos", c.Pos, "offset", offset, "err", c.Err)
 }
 
+// missUnknown counts a record whose entry in the ledger is damaged, unless the index knows that its topic is not wanted: to tell of too much is
+// better than to keep silent.
+func (q *read) missUnknown(offset uint64) {
+	if q.dropped == nil || offset < q.droppedFrom || offset < q.s.First() {
+		return
+	}
+	if topic := q.s.index.topicOf(offset); topic == 0 || q.want(offset, topic) {
+		q.miss(offset)
+	}
+}
+
+// blockTopics are the topics of the offsets of one block.
+type blockTopics struct {
+	mu   sync.Mutex // comes before index.mu, and is held over reading a block
+	base uint64
+	of   []uint32 // by offset - base
+}
+
+// topicOf returns the topic of a record, 0 if the index has none of it: the block has no index yet, or it was made when the ledger was damaged
+// already. It is for what happens once in a disk's life: it reads all of a block's index, and remembers the last.
+func (x *index) topicOf(offset uint64) uint32 {
+	base := offset / x.size * x.size
+	if o := x.newest(); o.base == base && offset-base < uint64(len(o.topics)) {
+		return o.topics[offset-base]
+	}
+	t := &x.blockTopics
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of == nil || t.base != base {
+		b := x.block(base / x.size)
+		if b == nil {
+			return 0
+		}
+		t.base, t.of = base, make([]uint32, x.size)
+		for i := range b.dir {
+			offs, err := x.postings(b, []int{i}, base)
+			if err != nil {
+				t.of = nil
+				x.bad(base/x.size, err)
+				return 0
+			}
+			for _, off := range offs {
+				if off-base < x.size {
+					t.of[off-base] = b.dir[i].topic
+				}
+			}
+		}
+	}
+	return t.of[offset-base]
+}
+
 // reportBytes is how much of a file makes one line of the log at most, however many records in it are damaged: a lost
 // file would flood the log. "store verify" names them all.
 const reportBytes = 64 << 10

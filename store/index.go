@@ -47,6 +47,8 @@ type index struct {
 
 	work sync.Mutex // held by who makes the index
 
+	blockTopics blockTopics
+
 	mu    sync.RWMutex
 	have  map[uint64]bool // blocks with a file that is good as far as we know
 	open  openBlock

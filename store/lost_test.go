@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edgemq/edgemq/store/ledger"
 	"github.com/edgemq/edgemq/store/record"
 )
 
@@ -87,5 +88,37 @@ func TestLostFilesDoNotFloodTheLog(t *testing.T) {
 				t.Errorf("%d lines:\n%.1000s", n, log.String())
 			}
 		})
+	}
+}
+
+// The index knows the topic of a record whose entry in the ledger is damaged.
+func TestDamagedEntryOfAnIndexedBlock(t *testing.T) {
+	o := small(t.TempDir())
+	o.indexBlock = 64
+	r := start(t, o)
+	for i := range 200 {
+		r.put(numbered(r.topic([]string{"a", "b"}[i%2]), r.client("c"), i, 10))
+	}
+	r.checkpointAll()
+	r.await("the index", func() bool { return r.index.until.Load() > 192 })
+	r.end()
+	path := filepath.Join(o.Dir, "ledger", "00000000.ldg")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, offset := range []int{80, 81} { // of b and a
+		b[record.FileHeaderSize+offset*ledger.EntrySize+8] ^= 1
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = start(t, o)
+	r.await("the index", func() bool { return r.index.until.Load() > 192 })
+	wanted := r.topic("a")
+	var gap Gap
+	recs, _, err := r.NewReader().Read(nil, 1, Limits{Dropped: &gap}, func(_ uint64, topic uint32) bool { return topic == wanted })
+	if err != nil || len(recs) != 99 || gap != (Gap{81, 82, 1}) {
+		t.Errorf("%d records, gap %+v, %v", len(recs), gap, err)
 	}
 }

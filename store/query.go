@@ -71,6 +71,7 @@ func (q *read) readOffsets(c *chunk, offs []uint64) error {
 		if e.Segment == 0 {
 			if e.Bad {
 				q.s.damagedAt(offset, e, errBadEntry)
+				q.missUnknown(offset)
 			}
 		} else if e.Flags.Has(q.flags) && q.wants(offset, e.Topic) {
 			if !q.fits(int(e.Length)) {

@@ -273,6 +273,7 @@ func (q *read) readDisk(until uint64) error {
 			if e.Segment == 0 {
 				if e.Bad {
 					q.s.damagedAt(offset, e, errBadEntry)
+					q.missUnknown(offset)
 				}
 			} else if e.Flags.Has(q.flags) && q.wants(offset, e.Topic) {
 				if !q.fits(int(e.Length)) {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/ledger"
+	"github.com/edgemq/edgemq/store/record"
 )
 
 // withPolicies gives topics the policy of their first level.
@@ -118,6 +120,25 @@ func TestGapOfDamage(t *testing.T) {
 	_, f := n.queue("q")
 	k := n.join(f)
 	k.want("one", "three")
+	k.wantGap(Gap{From: 2, To: 3, Records: 1})
+}
+
+// TestGapOfDamagedLedger: a message whose entry in the ledger is damaged is told of too, and one of another topic only if that is not known.
+func TestGapOfDamagedLedger(t *testing.T) {
+	d := newDisk(t)
+	n := open(t, d, "data", bounds{}).run()
+	n.queue("q", "a")
+	n.put("p", "a", "one", "two", "three")
+	n.put("p", "b", "none of its business")
+	n.put("p", "a", "five")
+	n.stop()
+	if err := d.Corrupt("data/ledger/00000000.ldg", record.FileHeaderSize+2*ledger.EntrySize+8, 1); err != nil {
+		t.Fatal(err)
+	}
+	n = open(t, d, "data", bounds{}).run()
+	_, f := n.queue("q")
+	k := n.join(f)
+	k.want("one", "three", "five")
 	k.wantGap(Gap{From: 2, To: 3, Records: 1})
 }
 
