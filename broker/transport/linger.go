@@ -36,8 +36,10 @@ type half interface {
 // Raw returns the connection as package net made it.
 func (s *Socket) Raw() net.Conn { return s.half }
 
-// Close implements net.Conn. It does not wait.
-func (s *Socket) Close() error {
+// Close implements net.Conn. It does not wait. Whoever reads is told at once.
+func (s *Socket) Close() error { return s.close(lingerTime) }
+
+func (s *Socket) close(linger time.Duration) error {
 	switch {
 	case s.closed.Swap(true):
 		return nil
@@ -45,10 +47,14 @@ func (s *Socket) Close() error {
 		lingering.Add(-1)
 		return s.half.Close()
 	}
-	_ = s.SetReadDeadline(time.Time{})                                // an error shows in the read
-	late := time.AfterFunc(lingerTime, func() { _ = s.half.Close() }) // whoever still has the connection may set a deadline
+	_ = s.SetReadDeadline(time.Unix(1, 0))                        // an error shows in the read
+	late := time.AfterFunc(linger, func() { _ = s.half.Close() }) // whoever still has the connection may set a deadline
 	go func() {
 		defer lingering.Add(-1)
+		// There is one reader at a time, so this one returns, with nothing, when an earlier one has. Without it the deadline would be taken back
+		// before that one has woken up, and it would sleep on: the client's next connection waits for it.
+		_, _ = s.half.Read(make([]byte, 1))
+		_ = s.SetReadDeadline(time.Time{})
 		_, _ = io.Copy(io.Discard, struct{ io.Reader }{s.half}) // until the peer closes
 		late.Stop()
 		_ = s.half.Close()
