@@ -149,7 +149,7 @@ func (b *Broker) listen() error {
 	caps.MaximumPacketSize = 0          // so are sizes
 	b.server = mqtt.New(&mqtt.Options{
 		Capabilities:            caps,
-		ClientNetReadBufferSize: 512, // a larger frame is read past it
+		ClientNetReadBufferSize: 32, // of the CONNECT, which mochi reads; what is larger is read past it
 		SysTopicResendInterval:  1 << 30,
 		Logger:                  quiet,
 		InlineClient:            false,

@@ -34,10 +34,12 @@ type listener struct {
 	limit  int64         // of them; 0 for none
 	logger *slog.Logger
 
-	net    acceptor
-	open   atomic.Int64
-	wg     sync.WaitGroup // of connections
-	closed chan struct{}
+	net      acceptor
+	open     atomic.Int64
+	wg       sync.WaitGroup // of connections
+	closed   chan struct{}
+	porters  porters
+	refusals refusals
 
 	mu      sync.Mutex
 	closing bool                  // nothing is added to pending any more
@@ -73,15 +75,36 @@ func (l *listener) Address() string {
 	return l.opt.Address
 }
 
-// Serve implements listeners.Listener: it accepts until Close.
+// Serve implements listeners.Listener: it accepts until Close, and returns when the goroutines that did have ended.
 func (l *listener) Serve(establish listeners.EstablishFn) {
+	l.porters.call(func(p *porter) { l.keep(p, establish) })
+	l.porters.wg.Wait()
+}
+
+// keep is the goroutine of a porter.
+func (l *listener) keep(p *porter, establish listeners.EstablishFn) {
+	for {
+		raw := l.accept()
+		if raw == nil {
+			l.porters.dismiss()
+			return
+		}
+		l.porters.call(func(p *porter) { l.keep(p, establish) })
+		l.serve(raw, establish)
+		if !l.porters.rest(p) {
+			return
+		}
+	}
+}
+
+// accept returns the next connection, nil when the listener is closed. It is called by one goroutine at a time.
+func (l *listener) accept() net.Conn {
 	wait := time.Duration(0)
-	var refusals refusals
 	for {
 		raw, err := l.net.Accept()
 		if err != nil {
 			if l.isClosed() || errors.Is(err, net.ErrClosed) {
-				return
+				return nil
 			}
 			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
 			l.logger.Warn("accepting a connection failed, trying again", "listener", l.opt.Name, "err", err, "wait", wait)
@@ -89,25 +112,25 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 			case <-time.After(wait):
 				continue
 			case <-l.closed:
-				return
+				return nil
 			}
 		}
 		wait = 0
 		if l.full() {
-			refusals.note(l, raw)
+			l.refusals.note(l, raw)
 			refuse(raw)
 			continue
 		}
 		if !l.begin(raw) {
 			_ = raw.Close()
-			return
+			return nil
 		}
-		go l.serve(raw, establish)
+		return raw
 	}
 }
 
 // refusals logs connections that were refused, a line a second at most: who floods a listener must not fill a gateway's disk
-// with lines about it. It belongs to the goroutine that accepts.
+// with lines about it. They belong to the goroutine that accepts.
 type refusals struct {
 	logged time.Time
 	since  int // refused and not logged
@@ -159,7 +182,8 @@ func (l *listener) end(raw net.Conn) {
 	l.wg.Done()
 }
 
-// serve is the goroutine of a new connection: the handshakes of its transport, then mochi's, which is the one of MQTT.
+// serve is what a porter does for a new connection: the handshakes of its transport, then mochi's, which is the one of MQTT, and what follows
+// at once.
 func (l *listener) serve(raw net.Conn, establish listeners.EstablishFn) {
 	if c, err := l.greet(raw, establish); err != nil || c == nil {
 		l.finish(raw, c, err)

@@ -82,7 +82,7 @@ type input struct {
 
 func (in *input) init(raw net.Conn, l *session.Link, connectBy time.Time) {
 	in.raw, in.link = raw, l
-	if in.sys = socket.Direct(raw); in.sys != nil {
+	if in.sys = l.Direct(); in.sys != nil {
 		in.try = in.tryRead
 	}
 	in.deadline = connectBy

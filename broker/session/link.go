@@ -82,6 +82,9 @@ func (m *Manager) NewLink(raw net.Conn) *Link {
 	return l
 }
 
+// Direct returns the way to the socket's descriptor, nil if there is none (package socket).
+func (l *Link) Direct() syscall.RawConn { return l.sys }
+
 // Session returns the session the link serves, nil if none (yet).
 func (l *Link) Session() *Session { return l.session.Load() }
 

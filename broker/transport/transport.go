@@ -74,7 +74,7 @@ func Listen(o Options) (*Listener, error) {
 	}
 	switch o.Type {
 	case TCP, TLS, WS, WSS:
-		l.net, err = net.Listen("tcp", o.Address)
+		l.net, err = listenTCP(o.Address)
 	case Unix:
 		l.net, err = ListenUnix(o.Address, o.Mode)
 	default:
@@ -100,11 +100,10 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// Handshake does what comes before the first byte of MQTT, which must be over at the given time. It leaves a read
-// deadline of that time on the connection. If it fails it closes raw.
+// Handshake does what comes before the first byte of MQTT, which must be over at the given time. If it fails it closes raw. The read
+// deadline of what it returns is for the caller to set.
 func (l *Listener) Handshake(raw net.Conn, by time.Time) (net.Conn, error) {
 	if !l.opt.secure() && !l.opt.web() {
-		_ = raw.SetReadDeadline(by) // an error shows in the read that follows
 		return raw, nil
 	}
 	s := &socket{Conn: raw}
