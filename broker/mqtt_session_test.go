@@ -173,6 +173,33 @@ func TestOverlappingSubscriptions(t *testing.T) {
 	}
 }
 
+// Whose messages are left out is still known after a restart, and to a filter that is added later. [MQTT-3.8.3-3]
+func TestNoLocalLater(t *testing.T) {
+	t.Parallel()
+	b := testbroker.Start(t, testbroker.Options{})
+	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, keeper("c"))
+	subscribe(t, c, packet.V5, 0, packet.Subscription{Filter: "l/all", QoS: 1})
+	subscribe(t, c, packet.V5, 0, packet.Subscription{Filter: "n/#", QoS: 1, NoLocal: true})
+	for _, when := range []string{"before", "after"} {
+		c.Send(packet.AppendPublish(nil, packet.V5, &packet.Outgoing{Topic: "n/own", QoS: 1, PacketID: 7, Payload: []byte(when)}))
+		c.ExpectAck(packet.TypePuback, 7)
+		other := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("other"))
+		other.Send(packet.AppendPublish(nil, packet.V5, &packet.Outgoing{Topic: "n/other", QoS: 1, PacketID: 8, Payload: []byte(when)}))
+		other.ExpectAck(packet.TypePuback, 8)
+		if d := c.Delivery(); string(d.Topic) != "n/other" || string(d.Payload) != when {
+			t.Errorf("%s the restart: %s %s", when, d.Topic, d.Payload)
+		} else {
+			ack(c, packet.V5, packet.TypePuback, d.PacketID)
+		}
+		c.Ping()
+		if when == "before" {
+			b.Stop()
+			b.Restart()
+			c = testbroker.ConnectRaw(t, b.Addr, packet.V5, keeper("c"))
+		}
+	}
+}
+
 // SUBSCRIBE again replaces the options, and loses nothing meanwhile. [MQTT-3.8.4-3]
 func TestSubscribeAgain(t *testing.T) {
 	t.Parallel()

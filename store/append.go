@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/edgemq/edgemq/store/journal"
 	"github.com/edgemq/edgemq/store/record"
@@ -50,6 +51,8 @@ type batch struct {
 	appends int
 	durable bool // somebody waits for the disk
 	force   bool // and needs it whatever Options.Sync says
+	called  bool // the committer has been told of it; if not, it waits for company
+	waits   bool // and the appender's alarm is set for it
 }
 
 // Timed is a Completion that wants to know what time (µs since 1970) its messages were given. Stored is called within Append,
@@ -78,6 +81,7 @@ func (b *batch) reset(base uint64) {
 	clear(b.list)
 	clear(b.dones)
 	b.base, b.appends, b.durable, b.force, b.echoes = base, 0, false, false, 0
+	b.called, b.waits = false, false
 	b.buf, b.entries, b.muts = b.buf[:journal.HeaderSize], b.entries[:0], b.muts[:0]
 	b.list, b.dones = b.list[:0], b.dones[:0]
 }
@@ -97,24 +101,41 @@ type appender struct {
 	taken   atomic.Int64  // bytes of the group that the committer has; changed under mu when it takes one
 	next    atomic.Uint64 // offset; changed under mu
 	wake    chan struct{} // to the committer
+	alarm   *time.Timer   // calls the committer for appends that nobody waits for
 }
 
-func (a *appender) init(next uint64, time int64, maxGroup int) {
+// soon is how long AppendSoon lets a group wait for company.
+const soon = 10 * time.Millisecond
+
+func (a *appender) init(next uint64, newest int64, maxGroup int) {
 	a.maxEcho = maxGroup / 16
 	a.room.L = &a.mu
 	a.open = newBatch()
 	a.open.base = next
-	a.time = time
+	a.time = newest
 	a.next.Store(next)
 	a.wake = make(chan struct{}, 1)
+	a.alarm = time.AfterFunc(time.Hour, a.call)
+	a.alarm.Stop()
 }
 
-// take hands the open group to the committer, nil if it is empty, and puts spare in its place.
+// call tells the committer of an open group that has waited long enough. The one that the alarm was set for may have gone with another
+// append since; an empty group is not called, or nobody would call it once there is something in it.
+func (a *appender) call() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open.appends > 0 && !a.open.called {
+		a.open.called = true
+		poke(a.wake)
+	}
+}
+
+// take hands the open group to the committer, nil if it is empty or may wait, and puts spare in its place.
 func (a *appender) take(spare *batch) *batch {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	b := a.open
-	if b == nil || b.appends == 0 { // nil in a store that is open for reading
+	if b == nil || b.appends == 0 || !b.called { // nil in a store that is open for reading
 		return nil
 	}
 	spare.reset(a.next.Load())
@@ -151,12 +172,15 @@ func (b *batch) echo(before *batch, limit int) {
 	}
 }
 
-// shut refuses all further appends; the first reason stays.
+// shut refuses all further appends; the first reason stays. What is in the open group waits no longer.
 func (a *appender) shut(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err == nil {
 		a.err = err
+	}
+	if a.open != nil {
+		a.open.called = true
 	}
 	a.room.Broadcast()
 }
@@ -174,10 +198,18 @@ func (s *Store) Append(msgs []Message, muts []Mutation, durable bool, done Compl
 	return s.append(msgs, muts, appendMode{durable: durable, transient: full}, done)
 }
 
+// AppendSoon is Append of mutations that are to be on disk before whatever is appended after them, but for which nobody waits: the group that
+// they are in is committed with the next one that somebody does wait for, or a moment later. Ten thousand clients that come at once, each with
+// a subscription to save, are then some hundred commits.
+func (s *Store) AppendSoon(muts []Mutation) error {
+	return s.append(nil, muts, appendMode{durable: true, patient: true}, nil)
+}
+
 // appendMode is how a batch of messages goes into the group.
 type appendMode struct {
 	durable   bool
 	rides     bool // waits for another append to make a group; if none comes, it is as if it had not been
+	patient   bool // may wait for company
 	force     bool // sync even if Options.Sync is weaker
 	transient bool // keep the messages from the disk: there is no room
 }
@@ -191,8 +223,7 @@ func (s *Store) append(msgs []Message, muts []Mutation, mode appendMode, done Co
 	return err
 }
 
-// put is append, but for waking the committer, which is left to the caller if first is true. Who finds the group not empty need not: its
-// first append did.
+// put is append, but for waking the committer, which is left to the caller if first is true. Who finds it called already need not.
 func (s *Store) put(msgs []Message, muts []Mutation, mode appendMode, done Completion) (first bool, err error) {
 	size := 0
 	for i := range msgs {
@@ -214,6 +245,10 @@ func (s *Store) put(msgs []Message, muts []Mutation, mode appendMode, done Compl
 	a := &s.open
 	a.mu.Lock()
 	for a.err == nil && a.open.appends > 0 && a.open.size()+size > min(maxOpen, s.maxGroup) && !s.tight(size) {
+		if !a.open.called {
+			a.open.called = true
+			poke(a.wake)
+		}
 		a.room.Wait()
 	}
 	if a.err != nil || s.tight(size) {
@@ -224,16 +259,18 @@ func (s *Store) put(msgs []Message, muts []Mutation, mode appendMode, done Compl
 		return false, a.err
 	}
 	b := a.open
-	idle, whole, was := b.appends == 0, false, b.lengths()
+	whole, was := false, b.lengths()
 	defer func() {
-		if !whole { // a panic of the caller's, Options.Keys or Timed: nothing of it must get to the disk, and nobody wait for the lock
+		if whole {
+			first = a.callFor(mode)
+		} else { // a panic of the caller's, Options.Keys or Timed: nothing of it must get to the disk, and nobody wait for the lock
 			b.cut(was)
 			a.next.Store(b.base + uint64(len(b.entries)))
 		}
 		a.mu.Unlock()
 	}()
 	if b.size() >= min(maxRiding, s.maxGroup/8) {
-		mode.rides = false
+		mode.rides, mode.patient = false, false
 	}
 	base := a.next.Load()
 	if len(msgs) > 0 {
@@ -264,7 +301,7 @@ func (s *Store) put(msgs []Message, muts []Mutation, mode appendMode, done Compl
 		b.dones = append(b.dones, pending{done, base})
 	}
 	whole = true
-	return idle && !mode.rides, nil
+	return false, nil // first is seen to above
 }
 
 // lengths are how long the parts of a batch are.
@@ -277,6 +314,22 @@ func (b *batch) lengths() lengths {
 // cut takes the batch back to what it was.
 func (b *batch) cut(to lengths) {
 	b.buf, b.entries, b.muts, b.list, b.dones = b.buf[:to.buf], b.entries[:to.entries], b.muts[:to.muts], b.list[:to.list], b.dones[:to.dones]
+}
+
+// callFor tells whether the committer must be told of the open group now that something was appended to it, or has it told later; mu is held.
+func (a *appender) callFor(mode appendMode) bool {
+	b := a.open
+	switch {
+	case b.called || mode.rides: // whoever finds the committer called already need not call it
+		return false
+	case !mode.patient:
+		b.called = true
+		return true
+	case !b.waits:
+		b.waits = true
+		a.alarm.Reset(soon)
+	}
+	return false
 }
 
 // tight says, while the disk is full, that an append of that size might not be written before there is room, whatever it

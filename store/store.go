@@ -122,6 +122,9 @@ func (s *Store) Run(ctx context.Context) error {
 
 // Close releases the directory. Call it after Run has returned.
 func (s *Store) Close() error {
+	if s.open.alarm != nil {
+		s.open.alarm.Stop()
+	}
 	s.open.shut(ErrClosed)
 	s.failRest(ErrClosed)
 	var errs []error

@@ -49,14 +49,19 @@ type Conn struct {
 
 	unsaved bool // the session may not be saved yet
 
-	publish packet.Publish // scratch of the reader
-	ack     packet.Ack
+	parsed *parsed // made at first use
 
 	assigned  bool // the client id is ours
 	keepAlive uint16
 	attached  bool
 	refusal   error // why the client is not let in
 	present   bool  // the session was there
+}
+
+// parsed is scratch of the reader, which most idle clients never need.
+type parsed struct {
+	publish packet.Publish
+	ack     packet.Ack
 }
 
 // New returns the Conn of a connection that has just been accepted, whose CONNECT must have come by the given time.
@@ -180,24 +185,27 @@ func (c *Conn) frame(f []byte) error {
 	}
 	switch v := c.link.Version; t {
 	case packet.TypePublish:
-		if err := packet.ParsePublish(v, f, &c.publish); err != nil {
+		p := &c.scratch().publish
+		if err := packet.ParsePublish(v, f, p); err != nil {
 			e, ok := errors.AsType[*packet.Error](err)
-			if !ok || e.Code != packet.CodeTopicInvalid || v != packet.V5 || c.publish.QoS == 0 {
+			if !ok || e.Code != packet.CodeTopicInvalid || v != packet.V5 || p.QoS == 0 {
 				return err
 			} // else a wildcard in the topic: the link refuses the name in the PUBACK or PUBREC
 		}
-		return c.link.Publish(&c.publish)
+		return c.link.Publish(p)
 	case packet.TypePuback, packet.TypePubrec, packet.TypePubcomp:
-		if err := packet.ParseAck(v, f, &c.ack); err != nil {
+		a := &c.scratch().ack
+		if err := packet.ParseAck(v, f, a); err != nil {
 			return err
 		}
-		c.link.Ack(t, &c.ack)
+		c.link.Ack(t, a)
 		return nil
 	case packet.TypePubrel:
-		if err := packet.ParseAck(v, f, &c.ack); err != nil {
+		a := &c.scratch().ack
+		if err := packet.ParseAck(v, f, a); err != nil {
 			return err
 		}
-		c.link.Release(&c.ack)
+		c.link.Release(a)
 		return nil
 	case packet.TypePingreq:
 		if err := packet.Check(v, f); err != nil {
@@ -226,6 +234,13 @@ func (c *Conn) frame(f []byte) error {
 		return err
 	}
 	return &packet.Error{Code: packet.CodeProtocol, Msg: fmt.Sprintf("%v is not expected", t)}
+}
+
+func (c *Conn) scratch() *parsed {
+	if c.parsed == nil {
+		c.parsed = new(parsed)
+	}
+	return c.parsed
 }
 
 // connect takes the CONNECT, gives the client an id if it has none, and hands mochi what mochi is to know of it: not the Will.

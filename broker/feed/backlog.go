@@ -31,10 +31,19 @@ type counted struct {
 	wanted   map[uint32]bool
 }
 
+// lastCount returns what is remembered of the feed's last count; most feeds are never counted.
+func (f *Feed) lastCount() *counted {
+	if c := f.counted.Load(); c != nil {
+		return c
+	}
+	f.counted.CompareAndSwap(nil, &counted{})
+	return f.counted.Load()
+}
+
 // Backlog counts what is not settled. What waits in the window is known; what the feed has not examined is counted by the store's
 // index, or, if it was counted before, only as far as the log or the feed has moved.
 func (f *Feed) Backlog() (Backlog, error) {
-	c := &f.counted
+	c := f.lastCount()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	log := f.hub.log
@@ -92,7 +101,7 @@ func (f *Feed) edges(pos uint64) []uint64 {
 			es = append(es, off)
 		}
 	}
-	for _, flt := range f.filters {
+	for flt := range f.filters.all() {
 		add(flt.From)
 	}
 	for _, p := range f.past {

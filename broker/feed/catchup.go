@@ -35,7 +35,7 @@ func (f *Feed) resume() {
 }
 
 // behind tells whether the feed must read the log to go on; f.mu is held.
-func (f *Feed) behind() bool { return !f.live && !f.closed && !f.overrun && len(f.members) > 0 }
+func (f *Feed) behind() bool { return !f.live && !f.closed && !f.overran && len(f.members) > 0 }
 
 // abreast tells whether the dispatcher can take over; Hub.mu and f.mu are held.
 func (f *Feed) abreast() bool {
@@ -220,7 +220,7 @@ func (f *Feed) take(w *walker, recs []store.Record, next, epoch uint64, gap Gap)
 		if !ok { // forgotten again
 			t = f.target(r.Topic)
 		}
-		if m := f.choose(t, r.Offset, f.local(r.Client)); m != nil {
+		if m := f.choose(t, r.Offset, f.mine(r.Client)); m != nil {
 			f.add(r, m)
 		}
 	}
@@ -238,7 +238,7 @@ func (f *Feed) take(w *walker, recs []store.Record, next, epoch uint64, gap Gap)
 
 // lagging tells whether the feed is further behind than it may be, going by the time of the last record it read; f.mu is held.
 func (f *Feed) lagging(micros int64) bool {
-	lag := f.opt.MaxLag
+	lag := f.maxLag
 	if lag.Time > 0 && f.hub.log.Now().Sub(time.UnixMicro(micros)) > lag.Time {
 		return true
 	}
@@ -249,7 +249,7 @@ func (f *Feed) lagging(micros int64) bool {
 // fallBehind gives up on a feed that is too far behind and has no right to wait; f.mu is held.
 func (f *Feed) fallBehind() {
 	reliable := false
-	for _, flt := range f.filters {
+	for flt := range f.filters.all() {
 		reliable = reliable || flt.QoS > 0
 	}
 	if !reliable {
@@ -261,15 +261,15 @@ func (f *Feed) fallBehind() {
 		f.hub.logger.Warn("slow subscriber was moved forward to now", "feed", f.id, "offset", to, "records", skipped)
 		return
 	}
-	if f.overrun {
+	if f.overran {
 		return
 	}
-	f.overrun = true
+	f.overran = true
 	f.hub.logger.Warn("slow subscriber is too far behind", "feed", f.id)
-	if f.opt.Overrun != nil {
+	if f.overrun != nil {
 		f.hub.walks.start(func() { // it takes locks that come before ours
 			defer f.hub.caught("panic while a slow subscriber was disconnected", "feed", f.id)
-			f.opt.Overrun()
+			f.overrun()
 		})
 	}
 }

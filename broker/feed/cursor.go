@@ -39,7 +39,7 @@ func (s *saver) init(h *Hub) {
 
 // touch queues the feed for the saver; f.mu is held.
 func (f *Feed) touch() {
-	if !f.opt.Durable || f.dirty || f.closed {
+	if !f.durable || f.dirty || f.closed {
 		return
 	}
 	f.dirty = true
@@ -136,19 +136,31 @@ func (h *Hub) Save(muts []store.Mutation, done store.Completion, feeds ...*Feed)
 	return h.saveOrdered(muts, done, feeds...)
 }
 
+// SaveSoon is Save for what nobody waits for: it may be a moment before it is committed, see store.AppendSoon.
+func (h *Hub) SaveSoon(muts []store.Mutation, feeds ...*Feed) error {
+	h.saver.order.Lock()
+	defer h.saver.order.Unlock()
+	return h.log.AppendSoon(withCursors(muts, feeds))
+}
+
 // saveOrdered is Save for a caller that holds saver.order.
 func (h *Hub) saveOrdered(muts []store.Mutation, done store.Completion, feeds ...*Feed) error {
+	return h.log.Append(nil, withCursors(muts, feeds), true, done)
+}
+
+// withCursors adds the cursors of feeds, of which some may be nil.
+func withCursors(muts []store.Mutation, feeds []*Feed) []store.Mutation {
 	for _, f := range feeds {
 		if f == nil {
 			continue
 		}
 		f.mu.Lock()
-		if f.opt.Durable && !f.closed {
+		if f.durable && !f.closed {
 			muts = f.mutations(muts)
 		}
 		f.mu.Unlock()
 	}
-	return h.log.Append(nil, muts, true, done)
+	return muts
 }
 
 // CursorKey is the key of a feed's cursor in the state, for deleting it.

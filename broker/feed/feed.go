@@ -101,14 +101,19 @@ const Now = ^uint64(0)
 type Feed struct {
 	hub *Hub
 	id  string
-	opt Options
+
+	shared  bool // what its Options said
+	durable bool // guarded by mu
+	maxLag  Lag
+	overrun func()
+	local   uint32 // the member's client number, see SetLocal; changed with Hub.mu and mu held
 
 	// Guarded by Hub.mu: the dispatcher works with them.
 	indexed bool  // its filters are in the Hub's index
 	batch   []ref // what the group in hand has for it
 
 	mu      sync.Mutex
-	filters map[string]*Filter
+	filters filterSet
 	gen     uint64                          // counts changes of filters
 	own     *topic.Index[struct{}, *Filter] // of filters, built when matching by hand would be slow
 	live    bool                            // the dispatcher pushes; changed with Hub.mu held too
@@ -131,17 +136,18 @@ type Feed struct {
 	reading bool            // a catch-up goroutine runs
 	dirty   bool            // queued for the cursor saver
 	closed  bool
-	overrun bool // Overrun was called
+	overran bool // overrun was called
 	ended   atomic.Bool
 	stats   Stats
 
-	counted counted
+	counted atomic.Pointer[counted] // nil until somebody asks
 
-	// Of queues; guarded by mu but for name and queues, which are set once.
+	// Of queues; guarded by mu but for name and queues, which are set once. What policy and chosen point to is never changed: of feeds that are
+	// no queues it is the same for all.
 	name    string
 	queues  *Queues
-	policy  Policy
-	chosen  settings
+	policy  *Policy
+	chosen  *settings
 	tries   map[uint64]try // by offset: what was refused and is not settled
 	graves  []grave
 	timer   *time.Timer // runs retry
@@ -180,8 +186,8 @@ func (f *Feed) Stats() Stats {
 func (f *Feed) Filters() []Filter {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fs := make([]Filter, 0, len(f.filters))
-	for _, flt := range f.filters {
+	fs := make([]Filter, 0, f.filters.len())
+	for flt := range f.filters.all() {
 		fs = append(fs, *flt)
 	}
 	return fs
@@ -191,7 +197,7 @@ func (f *Feed) Filters() []Filter {
 func (f *Feed) Filter(filter string) (Filter, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if flt := f.filters[filter]; flt != nil {
+	if flt := f.filters.get(filter); flt != nil {
 		return *flt, true
 	}
 	return Filter{}, false
@@ -205,7 +211,7 @@ func (f *Feed) Subscribe(flt Filter) (from uint64, existed bool) {
 	defer h.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if old := f.filters[flt.Filter]; old != nil {
+	if old := f.filters.get(flt.Filter); old != nil {
 		flt.From, flt.Era, existed = old.From, old.Era, true
 	} else if flt.From == Now {
 		flt.From = h.log.Next()
@@ -223,7 +229,7 @@ func (f *Feed) Bind(flt Filter) (existed bool) {
 	defer h.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.filters[flt.Filter] != nil {
+	if f.filters.get(flt.Filter) != nil {
 		return true
 	}
 	f.ghosts = slices.DeleteFunc(f.ghosts, func(g *ghost) bool { return g.Filter.Filter == flt.Filter }) // its new life begins anew
@@ -246,7 +252,7 @@ func (f *Feed) Bind(flt Filter) (existed bool) {
 
 // setFilter stores a filter; Hub.mu and f.mu are held.
 func (f *Feed) setFilter(flt Filter) {
-	f.filters[flt.Filter] = &flt
+	f.filters.set(&flt)
 	f.gen++
 	f.own = nil
 	f.hub.guards.add(f, flt.Filter)
@@ -266,12 +272,12 @@ func (f *Feed) Unsubscribe(filter string) bool {
 	defer h.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	old := f.filters[filter]
+	old := f.filters.get(filter)
 	if old == nil {
 		return false
 	}
 	f.haunt(old)
-	delete(f.filters, filter)
+	f.filters.remove(filter)
 	h.guards.remove(f, filter)
 	f.gen++
 	f.own = nil
@@ -284,7 +290,7 @@ func (f *Feed) Unsubscribe(filter string) bool {
 		if s.state != waiting {
 			continue
 		}
-		if m := f.target(s.Topic).at(s.Offset, f.local(s.Client)); m != nil {
+		if m := f.target(s.Topic).at(s.Offset, f.mine(s.Client)); m != nil {
 			s.Match = m
 		} else {
 			f.settle(s)
@@ -302,7 +308,7 @@ func (f *Feed) Orphans() (seqs []uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for seq := f.win.head; seq < f.win.tail; seq++ {
-		if s := f.win.at(seq); s.state == sent && f.target(s.Topic).at(s.Offset, f.local(s.Client)) == nil {
+		if s := f.win.at(seq); s.state == sent && f.target(s.Topic).at(s.Offset, f.mine(s.Client)) == nil {
 			seqs = append(seqs, seq)
 			f.settle(s)
 		}
@@ -315,9 +321,9 @@ func (f *Feed) Orphans() (seqs []uint64) {
 // index puts the filters into the Hub's index; Hub.mu and f.mu are held.
 func (f *Feed) index() {
 	f.indexed = true
-	for name, flt := range f.filters {
-		f.hub.index.Add(name, f, flt)
-		f.hub.invalidate(name)
+	for flt := range f.filters.all() {
+		f.hub.index.Add(flt.Filter, f, flt)
+		f.hub.invalidate(flt.Filter)
 	}
 }
 
@@ -326,9 +332,9 @@ func (f *Feed) unindex() {
 		return
 	}
 	f.indexed = false
-	for name := range f.filters {
-		f.hub.index.Remove(name, f)
-		f.hub.invalidate(name)
+	for flt := range f.filters.all() {
+		f.hub.index.Remove(flt.Filter, f)
+		f.hub.invalidate(flt.Filter)
 	}
 }
 
@@ -429,8 +435,18 @@ func (f *Feed) forgetExtra() {
 	})
 }
 
-// local tells whether the feed's own member published a record.
-func (f *Feed) local(client uint32) bool { return client == f.opt.Local && client != 0 }
+// mine tells whether the feed's own member published a record; Hub.mu or f.mu is held.
+func (f *Feed) mine(client uint32) bool { return client == f.local && client != 0 }
+
+// SetLocal says which client the feed's member is. Only filters with No Local ask, so before there is one of them it need not be known.
+func (f *Feed) SetLocal(client uint32) {
+	h := f.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.local = client
+}
 
 // targetOf is target for those who do not hold f.mu.
 func (f *Feed) targetOf(topicID uint32) *target {
@@ -443,8 +459,8 @@ func (f *Feed) targetOf(topicID uint32) *target {
 func (f *Feed) target(topicID uint32) *target {
 	name := f.hub.log.TopicName(topicID)
 	t := &target{feed: f}
-	if len(f.filters) <= 8 {
-		for _, flt := range f.filters {
+	if f.filters.len() <= fewFilters {
+		for flt := range f.filters.all() {
 			if topic.Match(flt.Filter, name) {
 				t.filters = append(t.filters, flt)
 			}
@@ -452,8 +468,8 @@ func (f *Feed) target(topicID uint32) *target {
 	} else {
 		if f.own == nil {
 			f.own = &topic.Index[struct{}, *Filter]{}
-			for n, flt := range f.filters {
-				f.own.Add(n, struct{}{}, flt)
+			for flt := range f.filters.all() {
+				f.own.Add(flt.Filter, struct{}{}, flt)
 			}
 		}
 		f.own.Match(name, func(_ struct{}, flt *Filter) { t.filters = append(t.filters, flt) })

@@ -14,12 +14,12 @@ type guards struct {
 }
 
 // on tells whether there are topics with limits at all.
-func (g *guards) on(f *Feed) bool { return f.opt.Durable && f.hub.log.HasPolicies() }
+func (g *guards) on(f *Feed) bool { return f.durable && f.hub.log.HasPolicies() }
 
 // open adds a feed that is opened.
 func (g *guards) open(f *Feed) {
-	for name := range f.filters {
-		g.add(f, name)
+	for flt := range f.filters.all() {
+		g.add(f, flt.Filter)
 	}
 }
 

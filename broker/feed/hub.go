@@ -244,7 +244,7 @@ func (h *Hub) hand(g *store.Group) {
 			}
 			m := t.all
 			if off < t.from || t.noLocal {
-				if m = t.at(off, e.Client == f.opt.Local); m == nil {
+				if m = t.at(off, e.Client == f.local); m == nil {
 					continue
 				}
 			}
@@ -419,14 +419,20 @@ func (h *Hub) wakeWaiters() {
 
 // Open returns the feed with the given id, from its saved cursor if it has one.
 func (h *Hub) Open(id string, o Options, filters ...Filter) (*Feed, error) {
-	f := &Feed{hub: h, id: id, opt: o, filters: map[string]*Filter{}, win: window{head: 1, tail: 1}}
-	f.name, f.queues, f.policy, f.chosen = o.name, o.queues, o.policy, o.chosen
-	f.setLimits(o.policy.Limits)
+	f := &Feed{
+		hub: h, id: id, shared: o.Shared, durable: o.Durable, maxLag: o.MaxLag, overrun: o.Overrun, local: o.Local,
+		win: window{head: 1, tail: 1}, policy: &noPolicy, chosen: &noSettings,
+	}
+	if o.queues != nil {
+		policy, chosen := o.policy, o.chosen // copies, so that the Options of others need not outlive this
+		f.name, f.queues, f.policy, f.chosen = o.name, o.queues, &policy, &chosen
+		f.setLimits(o.policy.Limits)
+	}
 	if o.Shared {
 		f.keys = map[uint64]*key{}
 	}
 	for _, flt := range filters {
-		f.filters[flt.Filter] = &flt
+		f.filters.set(&flt)
 		f.era = max(f.era, flt.Era)
 	}
 	for _, g := range o.ghosts {
@@ -467,8 +473,8 @@ func (f *Feed) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unindex()
-	for name := range f.filters {
-		h.guards.remove(f, name)
+	for flt := range f.filters.all() {
+		h.guards.remove(f, flt.Filter)
 	}
 	f.closed, f.live = true, false
 	f.ended.Store(true)

@@ -37,15 +37,15 @@ func (q *Queues) Info(name string) (QueueInfo, error) {
 	defer f.mu.Unlock()
 	at, _ := f.progress()
 	i := QueueInfo{
-		Name: name, Policy: f.policy, Paused: f.chosen.paused, Set: f.chosen.set, Members: len(f.members), Cursor: at, Examined: f.examined(),
+		Name: name, Policy: *f.policy, Paused: f.chosen.paused, Set: f.chosen.set, Members: len(f.members), Cursor: at, Examined: f.examined(),
 		Waiting: f.waiting, Retrying: len(f.tries), Stats: f.stats,
 	}
 	for _, m := range f.members {
 		i.InFlight += m.sent
 	}
-	for flt := range f.filters {
-		if flt != topic.QueuePrefix+name {
-			i.Bindings = append(i.Bindings, flt)
+	for flt := range f.filters.all() {
+		if flt.Filter != topic.QueuePrefix+name {
+			i.Bindings = append(i.Bindings, flt.Filter)
 		}
 	}
 	slices.Sort(i.Bindings)
@@ -94,7 +94,7 @@ func (f *Feed) reset(to uint64) {
 	for _, m := range f.members {
 		m.sent = 0
 	}
-	for _, flt := range f.filters { // walks and routes may be reading the old ones
+	for flt := range f.filters.all() { // walks and routes may be reading the old ones
 		moved := *flt
 		moved.From = min(flt.From, to)
 		f.setFilter(moved)

@@ -178,7 +178,7 @@ func (m *Member) Take(dst []Item, maxItems, maxBytes int) []Item {
 		if f.policy.AckTimeout > 0 {
 			s.sentAt = time.Since(f.hub.began)
 		}
-		if !f.opt.Shared { // no other member will need it; if this one goes, it is read again
+		if !f.shared { // no other member will need it; if this one goes, it is read again
 			f.bytes -= size
 			s.Props, s.Payload = nil, nil
 		}
@@ -353,7 +353,7 @@ func (f *Feed) tooLate(flags record.Flags, off uint64) bool {
 // copies returns memory for the records of a batch that is to be copied, nil if it is not: a record keeps its whole
 // group in memory, which must not happen to many groups for the sake of a few records that nobody takes.
 func (f *Feed) copies(g *store.Group, batch []ref, size int) []byte {
-	if !f.opt.Shared && f.waiting < keepsUp {
+	if !f.shared && f.waiting < keepsUp {
 		return nil
 	}
 	share := 0

@@ -20,7 +20,7 @@ func (h *Hub) Protect() uint64 {
 		var last *Feed
 		for _, f := range feeds {
 			f.mu.Lock()
-			if f.opt.Durable {
+			if f.durable {
 				if at := f.lowest(); at < low {
 					low, last = at, f
 				}
@@ -49,9 +49,10 @@ func (f *Feed) moveOn() bool {
 		return false
 	}
 	if b.Messages > 0 {
-		f.counted.mu.Lock()
-		to = f.counted.oldest
-		f.counted.mu.Unlock()
+		c := f.lastCount()
+		c.mu.Lock()
+		to = c.oldest
+		c.mu.Unlock()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -59,6 +59,12 @@ type settings struct {
 	policy Policy
 }
 
+// What holds for feeds that are no queues.
+var (
+	noPolicy   Policy
+	noSettings settings
+)
+
 // over returns base with the fields of s that are set.
 func (s *settings) over(base Policy) Policy {
 	for bit := Setting(1); bit < lastSetting; bit <<= 1 {
@@ -247,7 +253,7 @@ func (q *Queues) SetPolicy(name string, p Policy) error {
 // applyPolicy puts a policy into force; f.mu is held.
 func (f *Feed) applyPolicy(p Policy) {
 	before := f.policy.Limits
-	f.policy = p
+	f.policy = &p
 	if p.Limits != before {
 		f.setLimits(p.Limits)
 	}
@@ -274,7 +280,7 @@ func (q *Queues) CheckSettings(name string, set Setting, p Policy, reset Setting
 	var s settings
 	if f, ok := q.byName[name]; ok {
 		f.mu.Lock()
-		s = f.chosen
+		s = *f.chosen
 		f.mu.Unlock()
 	}
 	return s.configure(name, q.baseOf(name), set, &p, reset)
@@ -316,7 +322,7 @@ func (q *Queues) change(name string, do func(s *settings) error) error {
 			return fmt.Errorf("%w: %q", ErrNoQueue, name)
 		}
 		f.mu.Lock()
-		s := f.chosen
+		s := *f.chosen
 		f.mu.Unlock()
 		if err := do(&s); err != nil {
 			return err
@@ -326,7 +332,7 @@ func (q *Queues) change(name string, do func(s *settings) error) error {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.chosen = s
+		f.chosen = &s
 		f.applyPolicy(s.over(q.baseOf(name)))
 		f.wake()
 		return nil

@@ -62,7 +62,7 @@ func (f *Feed) pick(hash uint64) *Member {
 
 // assign gives a waiting slot to its member; f.mu is held.
 func (f *Feed) assign(s *slot) {
-	if !f.opt.Shared {
+	if !f.shared {
 		if len(f.members) > 0 {
 			s.m = f.members[0]
 			s.m.todo.push(s.Seq)
@@ -145,7 +145,7 @@ func (f *Feed) rebalance() {
 // that have something, as far as none of a key's items is with its member. So a member that takes its time, or nothing at
 // all, keeps only the keys of what it has. f.mu is held.
 func (f *Feed) relieve() {
-	if !f.opt.Shared || f.policy.Exclusive || len(f.members) < 2 || f.waiting == 0 {
+	if !f.shared || f.policy.Exclusive || len(f.members) < 2 || f.waiting == 0 {
 		return
 	}
 	var idle []*Member

@@ -64,7 +64,7 @@ func (s *Shares) Drop(f *Feed) error {
 	delete(s.byID, f.id)
 	f.Close()
 	f.mu.Lock()
-	durable := f.opt.Durable
+	durable := f.durable
 	f.mu.Unlock()
 	if !durable {
 		return nil
@@ -77,5 +77,5 @@ func (s *Shares) Drop(f *Feed) error {
 func (f *Feed) setDurable() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.opt.Durable = true
+	f.durable = true
 }

@@ -164,7 +164,7 @@ func (b *batch) keep() {
 	s.rxMu.Lock()
 	defer s.rxMu.Unlock()
 	for _, f := range b.freed {
-		s.received[f.id] = f.on
+		s.noteReceived(f.id, f.on)
 	}
 }
 

@@ -229,7 +229,7 @@ func (m *Manager) Expiry(l *Link) uint32 { return m.expiryOf(l.Connect) }
 
 // newSession enters a new session; mu is held.
 func (m *Manager) newSession(id string, durable bool) *Session {
-	s := &Session{m: m, id: id, durable: durable, received: map[uint16]*Link{}}
+	s := &Session{m: m, id: id, durable: durable}
 	m.sessions[id] = s
 	return s
 }
@@ -320,7 +320,7 @@ func (m *Manager) Detach(l *Link) {
 	}
 	m.dueAt(s.nextEvent(m.log.Now()))
 	feeds := append(slices.Collect(maps.Values(s.solos)), s.own)
-	if err := m.hub.Save(muts, nil, feeds...); err != nil && !errors.Is(err, store.ErrFailed) {
+	if err := m.hub.SaveSoon(muts, feeds...); err != nil && !errors.Is(err, store.ErrFailed) {
 		m.logger.Error("saving a session failed", "client", s.id, "err", err)
 	}
 }

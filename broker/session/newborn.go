@@ -8,7 +8,7 @@ import (
 )
 
 // A durable session that begins is not saved at once but with the first SUBSCRIBE, in one append, if that is the first thing its
-// client asks for. Then the SUBACK need not wait for the disk. There are three places for a crash:
+// client asks for. Then the SUBACK need not wait for the disk, nor the disk be asked at once (store.AppendSoon). There are three places for a crash:
 //
 //  1. Before the append is on disk: neither session nor subscription is there. The client comes back, is told that there is no
 //     session (Session Present 0), and subscribes anew. Nothing is missing that anybody was promised: what was acknowledged to a
@@ -44,7 +44,7 @@ func (s *Session) enter() error {
 	if !s.unsaved || s.ended {
 		return nil
 	}
-	if err := s.m.hub.Save([]store.Mutation{s.mutation()}, nil); err != nil {
+	if err := s.m.hub.SaveSoon([]store.Mutation{s.mutation()}); err != nil {
 		return fmt.Errorf("save session: %w", err)
 	}
 	s.unsaved = false

@@ -249,13 +249,21 @@ func (l *Link) collect() *ingest {
 func (l *Link) receive(id uint16) {
 	s := l.session.Load()
 	s.rxMu.Lock()
-	s.received[id] = l
+	s.noteReceived(id, l)
 	s.rxMu.Unlock()
 	in := l.in
 	in.batch.ids = append(in.batch.ids, id)
 	if s.durable {
 		in.muts = append(in.muts, record.Put(record.BucketInflight, receivedKey(s.id, id), []byte{inflightVersion}))
 	}
+}
+
+// noteReceived notes the packet id of a QoS 2 publish; rxMu is held.
+func (s *Session) noteReceived(id uint16, on *Link) {
+	if s.received == nil {
+		s.received = map[uint16]*Link{}
+	}
+	s.received[id] = on
 }
 
 // has tells whether a QoS 2 publish with the id was received and not released.

@@ -27,9 +27,8 @@ const Never = 0xFFFFFFFF
 
 // Session is the state of one client. Its methods are safe for concurrent use.
 type Session struct {
-	m      *Manager
-	id     string
-	client uint32 // the store's number for id
+	m  *Manager
+	id string
 	// durable sessions outlive their connection; it is set by the CONNECT that began the session and by no other.
 	durable bool
 
@@ -111,14 +110,8 @@ func (s *Session) ownFeed() (*feed.Feed, error) {
 	if s.own != nil {
 		return s.own, nil
 	}
-	client, err := s.m.log.ClientID(s.id, s.durable)
-	if err != nil {
-		return nil, err
-	}
-	s.client = client
 	f, err := s.m.hub.Open(feedID(s.id), feed.Options{
 		Durable: s.durable,
-		Local:   s.client,
 		Start:   feed.Now,
 		Fresh:   true,
 		MaxLag:  s.lagLimit(),
@@ -132,6 +125,15 @@ func (s *Session) ownFeed() (*feed.Feed, error) {
 		s.join(f, nil, topic.Filter{}, false)
 	}
 	return f, nil
+}
+
+// local returns the client's number for a feed that is to leave out the client's own messages, 0 if it is not: who never publishes needs
+// no number in the store.
+func (s *Session) local(noLocal bool) (uint32, error) {
+	if !noLocal {
+		return 0, nil
+	}
+	return s.m.log.ClientID(s.id, s.durable)
 }
 
 // lagLimit returns how far the session's own feed may fall behind; a durable session may for ever.
@@ -307,15 +309,17 @@ func (s *Session) commit(c *change) {
 		return
 	}
 	c.wait.add()
-	var done store.Completion = c.wait
+	feeds, soon := append(c.feeds, s.own), s.unsaved && s.ordinary()
 	if s.unsaved {
 		c.muts = append(c.muts, s.mutation())
-		if s.ordinary() {
-			done = nil
-		}
 	}
-	err := s.m.hub.Save(c.muts, done, append(c.feeds, s.own)...)
-	if err != nil || done == nil {
+	var err error
+	if soon {
+		err = s.m.hub.SaveSoon(c.muts, feeds...)
+	} else {
+		err = s.m.hub.Save(c.muts, c.wait, feeds...)
+	}
+	if err != nil || soon {
 		c.wait.Committed(0, err)
 	}
 	if err == nil {

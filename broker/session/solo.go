@@ -58,12 +58,11 @@ func (s *Session) subscribeSolo(flt topic.Filter, sub subscription, start *topic
 
 // openSolo opens the feed of a subscription, from an offset or from its saved cursor.
 func (s *Session) openSolo(flt topic.Filter, sub subscription, from uint64, fresh bool) (*feed.Feed, error) {
-	client, err := s.m.log.ClientID(s.id, s.durable)
+	local, err := s.local(sub.NoLocal)
 	if err != nil {
 		return nil, err
 	}
-	s.client = client
-	o := feed.Options{Durable: s.durable, Local: client, Start: from, Fresh: fresh}
+	o := feed.Options{Durable: s.durable, Local: local, Start: from, Fresh: fresh}
 	if !sub.Replay && flt.Kind != topic.Replay { // a replay is behind by intention
 		o.MaxLag, o.Overrun = s.lagLimit(), s.overrun
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -201,7 +202,7 @@ func (s *Session) loadInflight(what string, v []byte) error {
 	}
 	switch {
 	case what[0] == 'r':
-		s.received[id] = nil
+		s.noteReceived(id, nil)
 		return nil
 	case what[0] == 'm':
 		return nil // looked at when it is sent again
@@ -333,10 +334,10 @@ func (s *Session) reopen() error {
 	if len(filters) == 0 {
 		return nil
 	}
-	var err error
-	if s.client, err = s.m.log.ClientID(s.id, true); err != nil {
+	local, err := s.local(slices.ContainsFunc(filters, func(flt feed.Filter) bool { return flt.NoLocal }))
+	if err != nil {
 		return err
 	}
-	s.own, err = s.m.hub.Open(feedID(s.id), feed.Options{Durable: true, Local: s.client, Start: feed.Now}, filters...)
+	s.own, err = s.m.hub.Open(feedID(s.id), feed.Options{Durable: true, Local: local, Start: feed.Now}, filters...)
 	return err
 }

@@ -108,6 +108,11 @@ func (s *Session) subscribePlain(sub subscription, c *change) error {
 	if err != nil {
 		return err
 	}
+	if local, err := s.local(sub.NoLocal); err != nil {
+		return err
+	} else if local != 0 {
+		f.SetLocal(local)
+	}
 	from, existed := f.Subscribe(feed.Filter{
 		Filter: sub.Filter, From: feed.Now, QoS: sub.QoS, ID: sub.ID, NoLocal: sub.NoLocal, RetainAsPublished: sub.RetainAsPublished,
 	})
