@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -77,29 +78,75 @@ func (s *settings) over(base Policy) Policy {
 
 // take copies one field from another policy.
 func (p *Policy) take(which Setting, from *Policy) {
-	switch which {
-	case SetMaxInFlight:
-		p.MaxInFlight = from.MaxInFlight
-	case SetMaxDeliveries:
-		p.MaxDeliveries = from.MaxDeliveries
-	case SetRetryDelay:
-		p.RetryDelay = from.RetryDelay
-	case SetDeadLetter:
-		p.DeadLetter = from.DeadLetter
-	case SetOrdered:
-		p.Ordered = from.Ordered
-	case SetExclusive:
-		p.Exclusive = from.Exclusive
-	case SetAckTimeout:
-		p.AckTimeout = from.AckTimeout
-	case SetMaxMessages:
-		p.Limits.MaxMessages = from.Limits.MaxMessages
-	case SetMaxBytes:
-		p.Limits.MaxBytes = from.Limits.MaxBytes
-	case SetMaxAge:
-		p.Limits.MaxAge = from.Limits.MaxAge
-	case SetReject:
-		p.Limits.Reject = from.Limits.Reject
+	fields[bits.TrailingZeros16(uint16(which))].copy(p, from)
+}
+
+// field is one setting's place in a Policy and form on the disk.
+type field struct {
+	copy   func(to, from *Policy)
+	append func(p *Policy, b []byte) []byte
+	parse  func(p *Policy, r *numbers)
+}
+
+// fields are those of the settings, by the number of their bit.
+var fields = [...]field{
+	count(math.MaxInt32, 0, func(p *Policy) *int { return &p.MaxInFlight }),
+	count(math.MaxInt32, 1, func(p *Policy) *int { return &p.MaxDeliveries }),
+	{
+		func(to, from *Policy) { to.RetryDelay = from.RetryDelay },
+		func(p *Policy, b []byte) []byte {
+			b = binary.AppendUvarint(b, uint64(len(p.RetryDelay)))
+			for _, d := range p.RetryDelay {
+				b = binary.AppendUvarint(b, uint64(d))
+			}
+			return b
+		},
+		func(p *Policy, r *numbers) {
+			for n := r.atMost(uint64(len(r.b))); n > 0 && !r.bad; n-- {
+				p.RetryDelay = append(p.RetryDelay, time.Duration(r.atMost(math.MaxInt64)))
+			}
+		},
+	},
+	{
+		func(to, from *Policy) { to.DeadLetter = from.DeadLetter },
+		func(p *Policy, b []byte) []byte {
+			return append(binary.AppendUvarint(b, uint64(len(p.DeadLetter))), p.DeadLetter...)
+		},
+		func(p *Policy, r *numbers) {
+			n := r.atMost(uint64(len(r.b)))
+			if r.bad = r.bad || n > uint64(len(r.b)); !r.bad {
+				p.DeadLetter, r.b = string(r.b[:n]), r.b[n:]
+			}
+		},
+	},
+	truth(func(p *Policy) *bool { return &p.Ordered }),
+	truth(func(p *Policy) *bool { return &p.Exclusive }),
+	count(math.MaxInt64, 0, func(p *Policy) *time.Duration { return &p.AckTimeout }),
+	count(math.MaxInt64, 0, func(p *Policy) *int64 { return &p.Limits.MaxMessages }),
+	count(math.MaxInt64, 0, func(p *Policy) *int64 { return &p.Limits.MaxBytes }),
+	count(math.MaxInt64, 0, func(p *Policy) *time.Duration { return &p.Limits.MaxAge }),
+	truth(func(p *Policy) *bool { return &p.Limits.Reject }),
+}
+
+// count is a field with a number of most at most, and of which plus more is stored: it may be as low as -more.
+func count[T int | int64 | time.Duration](most uint64, more T, of func(p *Policy) *T) field {
+	return field{
+		func(to, from *Policy) { *of(to) = *of(from) },
+		func(p *Policy, b []byte) []byte { return binary.AppendUvarint(b, uint64(max(-more, *of(p))+more)) },
+		func(p *Policy, r *numbers) { *of(p) = T(r.atMost(most)) - more },
+	}
+}
+
+func truth(of func(p *Policy) *bool) field {
+	return field{
+		func(to, from *Policy) { *of(to) = *of(from) },
+		func(p *Policy, b []byte) []byte {
+			if *of(p) {
+				return append(b, 1)
+			}
+			return append(b, 0)
+		},
+		func(p *Policy, r *numbers) { *of(p) = r.atMost(1) == 1 },
 	}
 }
 
@@ -117,46 +164,9 @@ func (s *settings) append(b []byte) []byte {
 		flags = 1
 	}
 	b = binary.AppendUvarint(append(b, queueVersion, flags), uint64(s.set))
-	num := func(v int64) { b = binary.AppendUvarint(b, uint64(v)) }
-	truth := func(v bool) {
-		if v {
-			num(1)
-		} else {
-			num(0)
-		}
-	}
-	p := &s.policy
-	for bit := Setting(1); bit < lastSetting; bit <<= 1 {
-		if s.set&bit == 0 {
-			continue
-		}
-		switch bit {
-		case SetMaxInFlight:
-			num(int64(p.MaxInFlight))
-		case SetMaxDeliveries:
-			num(int64(max(-1, p.MaxDeliveries) + 1))
-		case SetRetryDelay:
-			num(int64(len(p.RetryDelay)))
-			for _, d := range p.RetryDelay {
-				num(int64(d))
-			}
-		case SetDeadLetter:
-			num(int64(len(p.DeadLetter)))
-			b = append(b, p.DeadLetter...)
-		case SetOrdered:
-			truth(p.Ordered)
-		case SetExclusive:
-			truth(p.Exclusive)
-		case SetAckTimeout:
-			num(int64(p.AckTimeout))
-		case SetMaxMessages:
-			num(p.Limits.MaxMessages)
-		case SetMaxBytes:
-			num(p.Limits.MaxBytes)
-		case SetMaxAge:
-			num(int64(p.Limits.MaxAge))
-		case SetReject:
-			truth(p.Limits.Reject)
+	for i := range fields {
+		if s.set&(1<<i) != 0 {
+			b = fields[i].append(&s.policy, b)
 		}
 	}
 	return b
@@ -183,42 +193,9 @@ func parseSettings(b []byte) (s settings, err error) {
 		return s, fmt.Errorf("feed: queue with a setting that this build does not know: %w", store.ErrVersion)
 	}
 	s.set = Setting(set)
-	num := func() int64 { return int64(r.atMost(math.MaxInt64)) }
-	truth := func() bool { return r.atMost(1) == 1 }
-	p := &s.policy
-	for bit := Setting(1); bit < lastSetting && !r.bad; bit <<= 1 {
-		if s.set&bit == 0 {
-			continue
-		}
-		switch bit {
-		case SetMaxInFlight:
-			p.MaxInFlight = int(r.atMost(math.MaxInt32))
-		case SetMaxDeliveries:
-			p.MaxDeliveries = int(r.atMost(math.MaxInt32)) - 1
-		case SetRetryDelay:
-			for n := r.atMost(uint64(len(r.b))); n > 0 && !r.bad; n-- {
-				p.RetryDelay = append(p.RetryDelay, time.Duration(num()))
-			}
-		case SetDeadLetter:
-			n := r.atMost(uint64(len(r.b)))
-			if n > uint64(len(r.b)) {
-				return s, errQueue
-			}
-			p.DeadLetter, r.b = string(r.b[:n]), r.b[n:]
-		case SetOrdered:
-			p.Ordered = truth()
-		case SetExclusive:
-			p.Exclusive = truth()
-		case SetAckTimeout:
-			p.AckTimeout = time.Duration(num())
-		case SetMaxMessages:
-			p.Limits.MaxMessages = num()
-		case SetMaxBytes:
-			p.Limits.MaxBytes = num()
-		case SetMaxAge:
-			p.Limits.MaxAge = time.Duration(num())
-		case SetReject:
-			p.Limits.Reject = truth()
+	for i := range fields {
+		if s.set&(1<<i) != 0 && !r.bad {
+			fields[i].parse(&s.policy, &r)
 		}
 	}
 	if r.bad || len(r.b) > 0 {

@@ -22,18 +22,18 @@ func TestSettingsBytes(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		s    settings
-		want []byte // nil: only that it comes back
+		want []byte
 	}{
 		{"nothing", settings{}, []byte{2, 0, 0}},
 		{"paused", settings{paused: true}, []byte{2, 1, 0}},
 		{"three deliveries", settings{set: SetMaxDeliveries, policy: Policy{MaxDeliveries: 3}}, []byte{2, 0, 2, 4}},
 		{"any number of them", settings{set: SetMaxDeliveries, policy: Policy{MaxDeliveries: -1}}, []byte{2, 0, 2, 0}},
 		{"dead letters", settings{set: SetDeadLetter, policy: Policy{DeadLetter: "xy"}}, []byte{2, 0, 8, 2, 'x', 'y'}},
-		{"all", everySetting, nil},
+		{"all", everySetting, []byte{0x2, 0x1, 0xff, 0xf, 0x7, 0x0, 0x2, 0x80, 0x94, 0xeb, 0xdc, 0x3, 0x80, 0xb0, 0x9d, 0xc2, 0xdf, 0x1, 0x6, 0x67, 0x72, 0x61, 0x76, 0x65, 0x73, 0x1, 0x1, 0x80, 0xd8, 0x8e, 0xe1, 0x6f, 0xe8, 0x7, 0x80, 0x80, 0x80, 0x80, 0x4, 0x80, 0x80, 0xbc, 0x8a, 0xc9, 0xd2, 0x13, 0x1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := tc.s.append(nil)
-			if tc.want != nil && !bytes.Equal(b, tc.want) {
+			if !bytes.Equal(b, tc.want) {
 				t.Errorf("encoded % d, want % d", b, tc.want)
 			}
 			if got, err := parseSettings(b); err != nil || !reflect.DeepEqual(got, tc.s) {
@@ -168,4 +168,26 @@ func TestExclusive(t *testing.T) {
 		defer f.mu.Unlock()
 		return second.todo.len() > 0 && third.todo.len() > 0
 	})
+}
+
+// Each setting is copied, written and read by itself.
+func TestEachSetting(t *testing.T) {
+	if Setting(1)<<len(fields) != lastSetting {
+		t.Fatalf("%d fields for the settings up to %d", len(fields), lastSetting)
+	}
+	var all Policy
+	for bit := Setting(1); bit < lastSetting; bit <<= 1 {
+		one := settings{set: bit}
+		one.policy.take(bit, &everySetting.policy)
+		if reflect.DeepEqual(one.policy, Policy{}) {
+			t.Errorf("setting %d copies nothing", bit)
+		}
+		if got, err := parseSettings(one.append(nil)); err != nil || !reflect.DeepEqual(got, one) {
+			t.Errorf("setting %d comes back as %+v, %v; want %+v", bit, got, err, one)
+		}
+		all.take(bit, &everySetting.policy)
+	}
+	if !reflect.DeepEqual(all, everySetting.policy) {
+		t.Errorf("all together are %+v", all)
+	}
 }
