@@ -31,7 +31,7 @@ type Queue struct {
 	LagSeconds  float64    `json:"lag_seconds"` // age of the oldest
 	InFlight    int        `json:"in_flight"`   // with consumers
 	Retrying    int        `json:"retrying"`    // refused, to come again
-	Cursor      uint64     `json:"cursor"`      // all below this offset is settled
+	Cursor      uint64     `json:"cursor"`      // all below this offset is settled, and above it perhaps more
 	NextOffset  uint64     `json:"next_offset"` // of the log: what the next message stored gets, so a cursor there has settled everything
 	Sent        uint64     `json:"sent"`
 	Settled     uint64     `json:"settled"`

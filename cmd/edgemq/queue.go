@@ -178,7 +178,11 @@ func showQueue(w io.Writer, q *admin.Queue) {
 	row(w, "members", q.Members)
 	row(w, "in flight", q.InFlight)
 	row(w, "retrying", q.Retrying)
-	row(w, "settled", fmt.Sprintf("all below offset %d; the next message stored gets %d", q.Cursor, q.NextOffset))
+	settled := "everything" // also where the cursor has not got there yet, since nobody is attached who would have it go on
+	if q.Depth > 0 || q.InFlight > 0 {
+		settled = fmt.Sprint("all below offset ", q.Cursor)
+	}
+	row(w, "settled", fmt.Sprintf("%s; the next message stored gets offset %d", settled, q.NextOffset))
 	row(w, "since start", fmt.Sprintf("sent %d, settled %d, expired %d, redelivered %d, dead %d, dropped %d",
 		q.Sent, q.Settled, q.Expired, q.Redelivered, q.Dead, q.Dropped))
 	showSettings(w, q)
