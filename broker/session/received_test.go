@@ -77,3 +77,28 @@ func ids(t *testing.T, m *Manager) (n int) {
 	}
 	return n
 }
+
+// An UNSUBSCRIBE that could not be saved, since the disk was full or failed, is refused, and the subscription gone from memory. What is answered to it
+// when it is sent again must be true on the disk, too.
+func TestUnsubscribeAgainIsSaved(t *testing.T) {
+	m := producers(t)
+	l := producer(t, m, "p", "")
+	l.Connect.HasSessionExpiry, l.Connect.SessionExpiry = true, Never
+	if _, err := m.Attach(l); err != nil {
+		t.Fatal(err)
+	}
+	s := l.Session()
+	s.Subscribe(l, &packet.Subscribe{PacketID: 1, Filters: []packet.Subscription{{Filter: "t", QoS: 1}}})
+	s.Subscribe(l, &packet.Subscribe{PacketID: 1, Filters: []packet.Subscription{{Filter: "u", QoS: 1}}}) // which waits for both
+	s.mu.Lock()
+	s.subs.remove("t")
+	s.mu.Unlock()
+	if codes, _ := s.Unsubscribe(l, []string{"t"}); codes[0] != packet.CodeNoSubscription {
+		t.Errorf("code 0x%X", codes[0])
+	}
+	if _, ok, err := m.log.Get(record.BucketSubscriptions, subKey("p", "t")); ok || err != nil {
+		t.Error("it is still on the disk", err)
+	}
+	m.Detach(l)
+	l.Close()
+}

@@ -217,6 +217,10 @@ func (s *Session) unsubscribe(filter string, access *auth.Access, c *change) byt
 	}
 	sub, ok := s.subs.get(filter)
 	if !ok {
+		// That memory has none says nothing of the disk, if an earlier UNSUBSCRIBE could not be saved.
+		if s.durable && !s.unsaved {
+			c.muts = append(c.muts, record.Delete(record.BucketSubscriptions, subKey(s.id, filter)))
+		}
 		return packet.CodeNoSubscription // [MQTT-3.11.3-2]
 	}
 	s.subs.remove(filter)
