@@ -64,7 +64,7 @@ func DialBrokers(ctx context.Context, d Discovery, opts ...Option) (*Brokers, er
 	run, cancel := context.WithCancel(context.Background())
 	b := &Brokers{logger: o.logger, cancel: cancel, clients: map[string]*Client{}, retiring: map[*Client]bool{}, change: make(chan struct{})}
 	b.opts = append(slices.Clone(opts), WithClientID(o.clientID), func(s *settings) {
-		s.background, s.onState = true, func(st State) {
+		s.named, s.background, s.onState = o.named, true, func(st State) {
 			b.changed()
 			if o.onState != nil {
 				o.onState(st)

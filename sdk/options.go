@@ -19,6 +19,7 @@ type Option func(*settings)
 type settings struct {
 	url            *url.URL
 	clientID       string
+	named          bool // the program has chosen it
 	user, password string
 	credentials    func() (user, password string)
 	tls            *tls.Config
@@ -76,7 +77,7 @@ func newSettings(address string, opts []Option) (*settings, error) {
 }
 
 // WithClientID sets the client id; the default is made up. Two clients with one id push each other out.
-func WithClientID(id string) Option { return func(s *settings) { s.clientID = id } }
+func WithClientID(id string) Option { return func(s *settings) { s.clientID, s.named = id, id != "" } }
 
 // WithCredentials sets user name and password; they may stand in the address as well.
 func WithCredentials(user, password string) Option {

@@ -369,6 +369,42 @@ func TestRequestReply(t *testing.T) {
 	}
 }
 
+// Clients without an id of their own leave a few topics behind and not one each; who has the topic after another does not get its answers.
+func TestRepliesShareTopics(t *testing.T) {
+	t.Parallel()
+	b := testbroker.Run(t, testbroker.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	responder := dial(t, b.Addr, "responder")
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() {
+		_ = responder.Respond(ctx, sdk.FromQueue("echo"), func(_ context.Context, d *sdk.Delivery) ([]byte, error) { return d.Body(), nil })
+	})
+	ask := func(c *sdk.Client, text string) {
+		t.Helper()
+		if d, err := c.Request(patience(t), sdk.NewQueueMessage("echo", []byte(text))); err != nil || string(d.Body()) != text {
+			t.Fatalf("asked %s: %v", text, err)
+		}
+	}
+	ask(dial(t, b.Addr, "mine"), "a") // with an id: under its own name
+	before := b.Store().Topics()
+	for i := range 20 {
+		c := dial(t, b.Addr, "")
+		ask(c, fmt.Sprint(i))
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := b.Store().Topics() - before; n > 8 {
+		t.Errorf("20 clients, one after the other, have left %d topics", n)
+	}
+	for i := range 6 { // all there at the same time
+		c := dial(t, b.Addr, "")
+		ask(c, fmt.Sprint(i))
+	}
+}
+
 func TestReplayDelayAndExpiry(t *testing.T) {
 	t.Parallel()
 	b := testbroker.Run(t, testbroker.Options{})

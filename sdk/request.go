@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 )
 
@@ -12,14 +13,34 @@ import (
 type requests struct {
 	start   sync.Mutex // held while subscribing
 	sub     *Subscription
+	topic   string        // of sub
 	done    chan struct{} // closed when the goroutine that reads sub has ended
 	mu      sync.Mutex
 	last    uint64
 	waiting map[uint64]chan *Delivery
 }
 
-// replyTopic is where a client's answers come.
-func (c *Client) replyTopic() string { return "edgemq/replies/" + c.o.clientID }
+const replies = "edgemq/replies/"
+
+// repliesTries is how many names a client without one of its own tries: enough for hundreds that ask at the same time.
+const repliesTries = 8
+
+// subscribeReplies subscribes to where this client's answers come. The broker stores answers and knows a topic's name for ever, so clients
+// whose id is made up share a few names, which one at a time has: while few ask, a few.
+func (c *Client) subscribeReplies(ctx context.Context) (sub *Subscription, name string, err error) {
+	if !c.o.named {
+		for try := range repliesTries {
+			name = fmt.Sprint(replies, "any-", rand.IntN(4<<try))
+			sub, err = c.Subscribe(ctx, "$exclusive/"+name)
+			if err == nil || !errors.Is(err, ErrRefused) && !errors.Is(err, ErrInUse) {
+				return sub, name, err
+			}
+		}
+	}
+	name = replies + c.o.clientID
+	sub, err = c.Subscribe(ctx, name)
+	return sub, name, err
+}
 
 // Request sends a message and returns the answer to it: what a responder sends to its ResponseTopic with its
 // CorrelationData, as Respond and Reply do. Use a queue or a shared subscription to let many responders share the work.
@@ -34,7 +55,7 @@ func (c *Client) Request(ctx context.Context, m *Message) (*Delivery, error) {
 	answer := make(chan *Delivery, 1)
 	r.mu.Lock()
 	r.last++
-	id, sub, done := r.last, r.sub, r.done
+	id, sub, name, done := r.last, r.sub, r.topic, r.done
 	r.waiting[id] = answer
 	r.mu.Unlock()
 	defer func() {
@@ -43,7 +64,7 @@ func (c *Client) Request(ctx context.Context, m *Message) (*Delivery, error) {
 		delete(r.waiting, id)
 	}()
 	q := *m
-	q.ResponseTopic = c.replyTopic()
+	q.ResponseTopic = name
 	q.CorrelationData = binary.BigEndian.AppendUint64(nil, id)
 	if _, err := c.Producer().Send(ctx, &q); err != nil {
 		return nil, err
@@ -70,13 +91,14 @@ func (c *Client) listen(ctx context.Context) error {
 			return nil
 		}
 	}
-	sub, err := c.Subscribe(ctx, c.replyTopic())
+	sub, name, err := c.subscribeReplies(ctx)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
-	if r.sub = sub; r.waiting == nil {
+	if r.sub, r.topic = sub, name; r.waiting == nil {
 		r.waiting = map[uint64]chan *Delivery{}
+		r.last = rand.Uint64() // an answer that comes late to who had the topic before is none of ours
 	}
 	done := make(chan struct{})
 	r.done = done
