@@ -221,7 +221,7 @@ func (f *Feed) take(w *walker, recs []store.Record, next, epoch uint64, gap Gap)
 			t = f.target(r.Topic)
 		}
 		if m := f.choose(t, r.Offset, f.mine(r.Client)); m != nil {
-			f.add(r, m)
+			f.add(&r, m)
 		}
 	}
 	f.pos = next

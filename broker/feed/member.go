@@ -285,9 +285,9 @@ func (f *Feed) wake() {
 }
 
 // add puts a record into the window for whichever member is to have it; f.mu is held.
-func (f *Feed) add(r store.Record, m *Match) {
+func (f *Feed) add(r *store.Record, m *Match) {
 	s := f.win.push()
-	s.Record, s.Match = r, m
+	s.Record, s.Match = *r, m
 	f.held++
 	f.bytes += len(r.Props) + len(r.Payload)
 	if t, ok := f.tries[r.Offset]; ok && t.due > f.hub.log.Now().UnixMicro() { // refused, before the feed rested
@@ -335,7 +335,7 @@ func (f *Feed) push(g *store.Group, batch []ref, size int) {
 			own, rec.Props = grab(own, rec.Props)
 			own, rec.Payload = grab(own, rec.Payload)
 		}
-		f.add(rec, r.m)
+		f.add(&rec, r.m)
 	}
 	if f.live { // the Hub's pos moves when all feeds have theirs: until then these would seem to be in the window and ahead of it
 		f.pos = g.Base + uint64(len(g.Entries))

@@ -41,13 +41,13 @@ func (w *window) at(seq uint64) *slot { return &w.slots[seq&uint64(len(w.slots)-
 // has tells whether seq is still in the window.
 func (w *window) has(seq uint64) bool { return seq >= w.head && seq < w.tail }
 
-// push returns the new slot at the tail, zeroed but for its Seq.
+// push returns the new slot at the tail, zero but for its Seq: so trim leaves those that are free.
 func (w *window) push() *slot {
 	if w.len() == len(w.slots) {
 		w.grow()
 	}
 	s := w.at(w.tail)
-	*s = slot{Item: Item{Seq: w.tail}}
+	s.Seq = w.tail
 	w.tail++
 	return s
 }
