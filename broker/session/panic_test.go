@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"log/slog"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/edgemq/edgemq/broker/feed"
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
 )
 
 // bomb is a source of deliveries that panics.
@@ -111,5 +113,52 @@ func TestPanicLeavesNoLock(t *testing.T) {
 			t.Fatalf("%s: the session is still locked", name)
 		}
 		s.mu.Unlock()
+	}
+}
+
+// loud is a completion that panics if it is a reader that commits.
+type loud struct {
+	m    *Manager
+	done chan struct{}
+}
+
+func (x loud) Committed(uint64, error) {
+	defer close(x.done)
+	x.m.workers.mu.Lock()
+	held := x.m.workers.held
+	x.m.workers.mu.Unlock()
+	if held > 0 {
+		panic("loud")
+	}
+}
+
+// A panic while a reader commits its own message ends the store, and leaves workers to tell the connections so.
+func TestPanicInAReaderThatCommits(t *testing.T) {
+	log := openStore(t)
+	m := newManager(t, log)
+	msg := store.Message{Topic: 1, Client: 1, Flags: record.Flags(0).WithQoS(1)}
+	l := &Link{m: m}
+	l.unanswered.Store(1)
+	panicked := false
+	for range 1000 { // the first is for the committer; with a slow disk all are
+		x := loud{m, make(chan struct{})}
+		func() {
+			defer func() { panicked = recover() != nil }()
+			if err := l.hand(&ingest{msgs: []store.Message{msg}, durable: true}, x); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		if <-x.done; panicked {
+			break
+		}
+	}
+	if !panicked {
+		t.Skip("the disk is not quick enough")
+	}
+	if m.workers.held != 0 {
+		t.Error("nobody writes any more")
+	}
+	if err := log.Append([]store.Message{msg}, nil, true, nil); !errors.Is(err, store.ErrFailed) {
+		t.Errorf("an append after it: %v", err)
 	}
 }

@@ -352,10 +352,16 @@ func (l *Link) hand(in *ingest, done store.Completion) error {
 	if len(in.msgs) != 1 || !in.durable || in.due != 0 || len(in.retain) > 0 || l.epoch != 0 || l.unanswered.Load() != 1 {
 		return l.unfenced(func() error { return l.m.retained.append(l.m.log, in.msgs, in.muts, in.retain, in.durable, done) })
 	}
-	here, err := l.m.log.AppendHere(in.msgs, in.muts, done, l.m.workers.hold)
-	if here {
-		l.m.workers.release(l.m)
-	}
+	held := false
+	defer func() {
+		if held { // after a panic, too: without workers no connection would be told that the store has failed
+			l.m.workers.release(l.m)
+		}
+	}()
+	_, err := l.m.log.AppendHere(in.msgs, in.muts, done, func() {
+		l.m.workers.hold()
+		held = true
+	})
 	return err
 }
 
