@@ -64,12 +64,12 @@ type input struct {
 	buf    []byte  // buf[r:w] is what has not been taken
 	pooled *[]byte // where buf is from, if from the pool
 	r, w   int
-	ahead  []byte // without sys: the buffer to wait with
-	more   bool   // the last read filled what it was given, so that more is likely to be there
-	burst  int    // bytes read since the last wait
-	brisk  bool   // before it they were more than a small buffer holds
-	waited bool   // the last read had to wait
-	idled  bool   // for long; or something was done that is rare, and needed much of a stack
+	ahead  *[aheadBytes]byte // without sys: the buffer to wait with
+	more   bool              // the last read filled what it was given, so that more is likely to be there
+	burst  int               // bytes read since the last wait
+	brisk  bool              // before it they were more than a small buffer holds
+	waited bool              // the last read had to wait
+	idled  bool              // for long; or something was done that is rare, and needed much of a stack
 
 	err error                 // of try
 	try func(fd uintptr) bool // reads once; made once
@@ -236,9 +236,9 @@ func (in *input) wait() {
 		in.borrow()
 	case len(in.buf) != aheadBytes:
 		if in.ahead == nil {
-			in.ahead = make([]byte, aheadBytes)
+			in.ahead = new([aheadBytes]byte)
 		}
-		in.replace(in.ahead, nil, rest)
+		in.replace(in.ahead[:], nil, rest)
 	}
 }
 
