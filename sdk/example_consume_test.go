@@ -175,6 +175,27 @@ func ExampleDelivery_Nack() {
 	// attempt 3
 }
 
+func ExampleDelivery_GiveUp() {
+	client, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	sendAll(client, "jobs", "a")
+	consumer := attached(client, "jobs", sdk.WithManualAck())
+	m, err := consumer.PollWait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := m.GiveUp("there is no such printer"); err != nil {
+		log.Fatal(err)
+	}
+	dead, err := attached(client, "jobs-dead").PollWait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(string(dead.Body()), dead.Header(sdk.HeaderReason))
+	// Output: a there is no such printer
+}
+
 func ExampleWithShared() {
 	client, stop := exampleClient()
 	defer stop()

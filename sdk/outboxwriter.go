@@ -1,8 +1,6 @@
 package sdk
 
-import (
-	"github.com/edgemq/edgemq/broker/packet"
-)
+import "github.com/edgemq/edgemq/broker/packet"
 
 // How an outbox writes to the connection that there is.
 
