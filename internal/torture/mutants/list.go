@@ -2,7 +2,7 @@ package main
 
 const (
 	syncs     = "	if b.force || b.durable && s.opt.Sync == SyncAlways {\n"
-	published = "	s.publish(b, pos)\n	b.answer(nil)\n	s.tail.wakeFollowers()\n"
+	published = "	return s.publish(b, pos), nil\n"
 )
 
 var storeCut = test{"./store", "^TestPowerCut$", ""}
@@ -15,8 +15,8 @@ var mutants = []mutant{
 		{"store/committer.go", syncs, "	b.answer(nil)\n	b.dones = nil\n" + syncs},
 	}, []test{storeCut, torture}},
 	{"deliver-before-commit", "subscribers are sent messages before the group is synced", []edit{
-		{"store/committer.go", published, "	b.answer(nil)\n"},
-		{"store/committer.go", syncs, "	s.publish(b, pos)\n	s.tail.wakeFollowers()\n" + syncs},
+		{"store/committer.go", published, "	return g, nil\n"},
+		{"store/committer.go", syncs, "	g := s.publish(b, pos)\n	s.tail.tell(g, false)\n" + syncs},
 	}, []test{storeCut, torture}},
 	{"forget-dir-sync", "the names of new segment files are not made durable", []edit{
 		{
