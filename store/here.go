@@ -56,7 +56,8 @@ func (s *Store) commitHere(before func()) bool {
 	size := s.open.bytes()
 	here := size <= smallHere && s.fileUsed.Load()+size+2*journal.BlockSize <= s.opt.JournalFileBytes // no other file has to be prepared
 	if here {
-		if _, err := s.commitOpen(before); err != nil {
+		var err error
+		if here, err = s.commitOpen(before); err != nil { // nothing is open if the committer was quicker
 			poke(s.open.wake) // the committer's goroutine ends with the same error
 		}
 	}

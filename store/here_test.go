@@ -188,3 +188,15 @@ func TestAppendHereFails(t *testing.T) {
 		})
 	}
 }
+
+// The committer may be quicker than a caller that means to commit: then the caller has not done so, and is not told that it has.
+func TestCommitHereOfWhatIsCommitted(t *testing.T) {
+	r := start(t, small(t.TempDir()))
+	r.put(Message{Payload: []byte("the committer")})
+	r.rest()
+	r.committer.alone.Store(true)
+	called := false
+	if here := r.commitHere(func() { called = true }); here || called {
+		t.Errorf("nothing was open: here %v, told %v", here, called)
+	}
+}
