@@ -18,9 +18,9 @@ import (
 )
 
 // patience is how long a look at the port takes at most.
-const patience = time.Second
+const patience = 2 * time.Second
 
-// Hint is what to try, given how a connection to u failed, as a sentence without a full stop; "" if there is nothing to say. It may take two
+// Hint is what to try, given how a connection to u failed, as a sentence without a full stop; "" if there is nothing to say. It may take some
 // seconds and open connections to the port of its own, unless ctx has ended.
 func Hint(ctx context.Context, u *url.URL, err error) string {
 	if hint := byError(u, err); hint != "" || u.Scheme == "unix" || !mute(err) || ctx.Err() != nil {

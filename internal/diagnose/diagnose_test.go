@@ -37,29 +37,35 @@ func TestHints(t *testing.T) {
 	})
 	api := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(api.Close) // after the parallel tests
-	for _, tt := range []struct{ name, url, want string }{
-		{"plain to TLS", "mqtt://" + secure, "speaks TLS: try mqtts://" + secure},
-		{"plain to TLS with certificates", "mqtt://" + certified, "speaks TLS: try mqtts://" + certified},
-		{"plain to WebSocket", "mqtt://" + web, "and no TLS: try ws://" + web + "/mqtt"},
-		{"plain to secure WebSocket", "mqtt://" + websecure, "speaks HTTP through TLS: try wss://" + websecure + "/mqtt"},
-		{"TLS to plain", "mqtts://" + plain, "speaks neither TLS nor HTTP: try mqtt://" + plain},
-		{"TLS to WebSocket", "mqtts://" + web, "and no TLS: try ws://" + web + "/mqtt"},
-		{"WebSocket to plain", "ws://" + plain, "speaks neither TLS nor HTTP: try mqtt://" + plain},
-		{"WebSocket to TLS", "ws://" + secure, "speaks TLS: try mqtts://" + secure},
-		{"secure WebSocket to WebSocket", "wss://" + web, "and no TLS: try ws://" + web + "/mqtt"},
-		{"another path", "ws://" + web + "/other", "at another path than /other"},
-		{"a web server", "mqtt://" + api.Listener.Addr().String(), "speaks HTTP"},
-		{"nobody's certificate", "mqtts://" + secure, "--cafile"},
-		{"no certificate of ours", "mqtts+any://" + certified, "--cert and --key"},
-		{"nobody", "mqtt://127.0.0.1:1", "is the broker running"},
-		{"no socket", "unix:///nowhere/a.sock", "there is no such socket"},
-		{"who closes at once", "mqtt://" + closer, "another version of MQTT"},
-		{"an old broker", "mqtt://" + old, "--mqtt"},
+	for _, tt := range []struct {
+		name, url, want string
+		silent          bool // it waits for more and answers nothing
+	}{
+		{"plain to TLS", "mqtt://" + secure, "speaks TLS: try mqtts://" + secure, false},
+		{"plain to TLS with certificates", "mqtt://" + certified, "speaks TLS: try mqtts://" + certified, false},
+		{"plain to WebSocket", "mqtt://" + web, "and no TLS: try ws://" + web + "/mqtt", true},
+		{"plain to secure WebSocket", "mqtt://" + websecure, "speaks HTTP through TLS: try wss://" + websecure + "/mqtt", false},
+		{"TLS to plain", "mqtts://" + plain, "speaks neither TLS nor HTTP: try mqtt://" + plain, false},
+		{"TLS to WebSocket", "mqtts://" + web, "and no TLS: try ws://" + web + "/mqtt", false},
+		{"WebSocket to plain", "ws://" + plain, "speaks neither TLS nor HTTP: try mqtt://" + plain, false},
+		{"WebSocket to TLS", "ws://" + secure, "speaks TLS: try mqtts://" + secure, false},
+		{"secure WebSocket to WebSocket", "wss://" + web, "and no TLS: try ws://" + web + "/mqtt", false},
+		{"another path", "ws://" + web + "/other", "at another path than /other", false},
+		{"a web server", "mqtt://" + api.Listener.Addr().String(), "speaks HTTP", true},
+		{"nobody's certificate", "mqtts://" + secure, "--cafile", false},
+		{"no certificate of ours", "mqtts+any://" + certified, "--cert and --key", false},
+		{"nobody", "mqtt://127.0.0.1:1", "is the broker running", false},
+		{"no socket", "unix:///nowhere/a.sock", "there is no such socket", false},
+		{"who closes at once", "mqtt://" + closer, "another version of MQTT", false},
+		{"an old broker", "mqtt://" + old, "--mqtt", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			for _, version := range []client.Version{client.V5, client.V311} {
-				o := client.Options{URL: strings.Replace(tt.url, "+any", "", 1), Version: version, ID: "x", CleanStart: true, Timeout: 500 * time.Millisecond}
+				o := client.Options{URL: strings.Replace(tt.url, "+any", "", 1), Version: version, ID: "x", CleanStart: true, Timeout: testbroker.Patience}
+				if tt.silent {
+					o.Timeout = time.Second
+				}
 				o.TLS.Insecure = o.URL != tt.url
 				c, err := client.Dial(t.Context(), o)
 				if err == nil {
