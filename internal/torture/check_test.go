@@ -189,6 +189,15 @@ func TestCheck(t *testing.T) {
 		{"again in another order", func(h *told) {
 			h.subscribe("s", "t", 1).publish(a, b).deliver("s", a, b).happens(Gone).deliverTo("c", 2, "s", b, a).drain("s")
 		}, "out of order"},
+		{"the next one at another consumer", func(h *told) {
+			h.subscribe("q", "t", 1).publish(a, b).deliverTo("d", 1, "q", b).deliver("q", a).drain("q")
+		}, "out of order"},
+		{"the next one at another consumer, which was quicker to read it", func(h *told) {
+			h.subscribe("q", "t", 1).publish(zero, b).deliverTo("d", 1, "q", b).deliver("q", zero).drain("q")
+		}, ""},
+		{"at QoS 0 on one connection", func(h *told) {
+			h.subscribe("q", "t", 1).publish(zero, b).deliver("q", b, zero).drain("q")
+		}, "out of order"},
 		{"a refused one out of turn", func(h *told) {
 			h.subscribe("q", "t", 1).publish(a, b).deliver("q", a).refuse("q", a).deliver("q", b, a).drain("q")
 		}, ""},
