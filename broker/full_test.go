@@ -67,6 +67,12 @@ func TestPubrelWhileDiskIsFull(t *testing.T) {
 		}
 	}
 	c.Close()
+	old := testbroker.ConnectRaw(t, addr, packet.V311, &packet.Connect{ClientID: "old", Clean: true})
+	old.Send(packet.AppendPublish(nil, packet.V311, &packet.Outgoing{QoS: 1, PacketID: 1, Topic: "t"}))
+	old.ExpectClosed()
+	if n := b.Sessions().Stats().Refused; n != 3 {
+		t.Errorf("%d publishes are counted as refused, want 3", n)
+	}
 	disk.SetCapacity(1 << 40)
 	stop()
 

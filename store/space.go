@@ -22,7 +22,11 @@ func (s *Store) setFull(why uint32, err error) {
 		if old == 0 {
 			s.count.fulls.Add(1)
 		}
-		s.log.Warn("disk full, durable messages are refused until there is room", "free", s.count.diskFree.Load(), "err", err)
+		attrs := []any{"free", s.count.diskFree.Load(), "min_free", s.opt.MinFree}
+		if err != nil {
+			attrs = append(attrs, "err", err)
+		}
+		s.log.Warn("disk full, durable messages are refused until there is room", attrs...)
 		s.open.room.Broadcast() // who waits for the committer may be better off with an ErrFull
 	}
 }

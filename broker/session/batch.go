@@ -118,11 +118,15 @@ func (b *batch) Committed(base uint64, err error) {
 		}
 		l.answer(b.acks, b.n, b.ends)
 	case l.Version == packet.V5 && !unsaved:
-		l.answer(b.refused(codeOf(err), l.Reason(err.Error(), 0)), b.n, b.ends+int32(len(b.ids)))
+		acks, n := b.refused(codeOf(err), l.Reason(err.Error(), 0))
+		l.m.refused.Add(n)
+		l.answer(acks, b.n, b.ends+int32(len(b.ids)))
 		if !errors.Is(err, store.ErrFull) {
 			l.Kick(codeOf(err), err.Error())
 		}
 	default: // 3.1.1 has no negative acknowledgement: not acknowledged, and the connection ends
+		_, n := b.refused(codeOf(err), "")
+		l.m.refused.Add(n)
 		l.answered(b.n)
 		l.Kick(codeOf(err), err.Error())
 	}
@@ -195,10 +199,9 @@ func appendPubackAt(dst []byte, id uint16, offset uint64) []byte {
 }
 
 // refused turns a batch's successful v5 acknowledgements into refusals, after forget, and leaves those that were refusals already,
-// those of publishes that an earlier batch stored, and PUBCOMPs.
-func (b *batch) refused(code byte, reason string) []byte {
+// those of publishes that an earlier batch stored, and PUBCOMPs. It says how many it turned.
+func (b *batch) refused(code byte, reason string) (out []byte, n int64) {
 	s := b.link.session.Load()
-	var out []byte
 	for acks := b.acks; len(acks) >= 4; {
 		size := 2 + int(acks[1])
 		if acks[1]&0x80 != 0 { // a two-byte length: a refusal with a long reason
@@ -209,8 +212,9 @@ func (b *batch) refused(code byte, reason string) []byte {
 			out = append(out, acks[:size]...)
 		} else {
 			out = packet.AppendAck(out, packet.V5, t, id, code, reason)
+			n++
 		}
 		acks = acks[size:]
 	}
-	return out
+	return out, n
 }
