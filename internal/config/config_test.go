@@ -229,7 +229,9 @@ func TestRefused(t *testing.T) {
 		{"more than the store takes", "store: {journal_file: 4GiB}\n", nil, nil, `my.yaml:1: store.journal_file: "4GiB" is not possible: it must be a size from 4MiB to 2GiB`},
 		{"a segment as large", "store: {segment_bytes: 4095MiB}\n", nil, nil, `my.yaml:1: store.segment_bytes: "4095MiB" is not possible: it must be a size from 1MiB to 2GiB`},
 		{"negative", "retention: {age: -1s}\n", nil, nil, `my.yaml:1: retention.age: "-1s" is not possible: it must be 0 or a duration from 1s to 36500d`},
-		{"no unit", "retention: {age: 10}\n", nil, nil, `my.yaml:1: retention.age: "10" is not possible: it must be 0 or a duration from 1s to 36500d`},
+		{"no unit", "retention: {age: 10}\n", nil, nil, `my.yaml:1: retention.age: "10" is not possible: it must be 0 or a duration from 1s to 36500d, as in 30s, 1h30m or 7d`},
+		{"an unknown unit", "retention: {age: 7days, bytes: 10 parsec}\n", nil, nil, `my.yaml:1: retention.age: "7days" is not possible: it must be 0 or a duration from 1s to 36500d, as in 30s, 1h30m or 7d
+my.yaml:1: retention.bytes: "10 parsec" is not possible: it must be 0 or a size from 1MiB to 1048576TiB, as in 512, 64KiB or 10MB`},
 		{"more than an int64", "store: {tail_bytes: 9999999999TiB}\n", nil, nil, `my.yaml:1: store.tail_bytes: "9999999999TiB" is not possible: it must be a size from 1MiB to 64GiB`},
 		{"not a number", "session: {window: many}\n", nil, nil, `my.yaml:1: session.window: "many" is not possible: it must be a whole number from 1 to 65535`},
 		{"a fraction", "session: {window: 1.5}\n", nil, nil, `my.yaml:1: session.window: "1.5" is not possible: it must be a whole number from 1 to 65535`},
@@ -258,6 +260,7 @@ func TestRefused(t *testing.T) {
 		{"a listener's packets", "listeners: [{name: a, address: 'localhost:1', max_packet: 100MiB}]\n", nil, nil, "my.yaml:1: listeners[0].max_packet: 100MiB is more than half of store.journal_file (64MiB)"},
 		{"certificates that are only requested", "listeners: [{name: a, type: tls, address: ':1', cert: x, key: x, client_ca: x, client_cert: request}]\n", nil, nil, "my.yaml:1: listeners[0].address: :1 can be reached from other machines, and anybody there could connect without a password: set auth.users_file (edgemq passwd FILE USER writes it), or auth.anonymous to true if that is meant, or listen on 127.0.0.1"},
 		{"a name twice", "queues:\n- name: a\n- name: b\n- name: a\n", nil, nil, `my.yaml:4: queues[2].name: "a" is taken by [0]`},
+		{"an address twice", "listeners:\n- {name: a, address: 'localhost:1'}\n- {name: b, address: 'localhost:1'}\n- {name: c, address: 'localhost:0'}\n- {name: d, address: 'localhost:0'}\n", nil, nil, `my.yaml:3: listeners[1].address: "localhost:1" is taken by [0]`},
 		{"a queue's name", "queues: [{name: a b}]\n", nil, nil, `my.yaml:1: queues[0].name: "a b" is not possible: that is not a queue name; it must be 1 to 128 of A-Z a-z 0-9 _ . -`},
 		{"a queue's dead letters", "queues:\n- name: a\n  dead_letter: a\n", nil, nil, "my.yaml:3: queues[0].dead_letter: a queue cannot be its own dead letter queue: leave it out, or name another"},
 		{"a queue's topics", "queues:\n- name: a\n  topics:\n  - x/#\n  - a/#/b\n", nil, nil, `my.yaml:5: queues[0].topics[1]: "a/#/b" is not possible: # must be a level of its own and the last one`},
@@ -298,7 +301,7 @@ my.yaml:12: queues[0].name: it is there twice, first on line 11
 my.yaml:13: nonsense: there is no such key
 my.yaml:14: limits.max_packet: 100MiB is more than half of store.journal_file (64MiB)
 environment variable EDGEMQ_LOG_LEVLE: there is no such key; is EDGEMQ_LOG_LEVEL meant?
---set dedup.window: dedup.window: "1000y" is not possible: it must be 0 or a duration from 1s to 30d
+--set dedup.window: dedup.window: "1000y" is not possible: it must be 0 or a duration from 1s to 30d, as in 30s, 1h30m or 7d
 environment variable EDGEMQ_SYS_INTERVAL: sys.interval: "1ns" is not possible: it must be 0 or a duration from 100ms to 1h`,
 		},
 		{"a tab", "log:\n\tlevel: debug\n", nil, nil, "my.yaml:2: this is not YAML: found character that cannot start any token; indent with spaces, not tabs, and put texts with special characters in quotes"},

@@ -122,8 +122,25 @@ func (l *loader) listeners(c *Config) {
 				"set auth.users_file (edgemq passwd FILE USER writes it), or auth.anonymous to true if that is meant, or listen on 127.0.0.1", listener.Address))
 		}
 	}
+	l.sharedAddresses(c)
 	for i, listener := range c.Listeners {
 		l.maxPacket("listeners", fmt.Sprintf("listeners[%d].max_packet", i), listener.MaxPacket, c)
+	}
+}
+
+// sharedAddresses refuses a second listener on an address, which could not be opened.
+func (l *loader) sharedAddresses(c *Config) {
+	seen := map[string]int{}
+	for i, listener := range c.Listeners {
+		at := fmt.Sprintf("listeners[%d]", i)
+		if _, port, _ := net.SplitHostPort(listener.Address); port == "0" && listener.Type != transport.Unix || !l.sound(at) {
+			continue
+		}
+		if first, taken := seen[listener.Address]; taken {
+			l.problem("listeners", at+".address", fmt.Sprintf("%q is taken by [%d]", listener.Address, first))
+			continue
+		}
+		seen[listener.Address] = i
 	}
 }
 

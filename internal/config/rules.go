@@ -53,6 +53,9 @@ func (s size) text(dst any) string { return formatSize(*dst.(*int64)) }
 
 func (s size) set(dst, raw any) []Problem {
 	v, err := parseSize(scalar(raw))
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return refuseLike(s, raw, "512, 64KiB or 10MB")
+	}
 	if err != nil || (v < s.min || v > s.max) && (v != 0 || !s.orZero) {
 		return refuse(s, raw)
 	}
@@ -73,8 +76,11 @@ func (s span) text(dst any) string { return FormatDuration(*dst.(*time.Duration)
 
 func (s span) set(dst, raw any) []Problem {
 	v, err := s.parse(scalar(raw))
-	if err != nil {
+	if errors.Is(err, strconv.ErrRange) {
 		return refuse(s, raw)
+	}
+	if err != nil {
+		return refuseLike(s, raw, "30s, 1h30m or 7d")
 	}
 	*dst.(*time.Duration) = v
 	return nil
@@ -262,6 +268,11 @@ func scalar(raw any) string {
 
 func refuse(r rule, raw any) []Problem {
 	return []Problem{{Message: fmt.Sprintf("%s is not possible: it must be %s", show(raw), r.wants())}}
+}
+
+// refuseLike also says how such a value is written.
+func refuseLike(r rule, raw any, like string) []Problem {
+	return []Problem{{Message: fmt.Sprintf("%s is not possible: it must be %s, as in %s", show(raw), r.wants(), like)}}
 }
 
 // show quotes a value for a message.
