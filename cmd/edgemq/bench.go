@@ -38,7 +38,7 @@ func benchCommand() *cobra.Command {
 		Short: "Measure a broker, this one or any other",
 		Long:  benchHelp(),
 		Example: `  edgemq bench ingest sync1                    # the broker on 127.0.0.1:1883
-  edgemq bench --broker mqtts://host --username me --password secret live
+  edgemq bench --broker mqtts://host --username me --password-file secret live
   edgemq bench --repeat 5 --start 'edgemq=edgemq serve --listen 127.0.0.1:{port} --data {dir}' --start 'other=other.sh {port} {dir}'
   edgemq bench ingest --publishers 1000 --count 1000000 --json
   edgemq bench disk --dir /var/lib/edgemq`,
@@ -199,6 +199,9 @@ func (f *benchFlags) run(cmd *cobra.Command, names []string) error {
 		return usageError("--mqtt: %w", err)
 	}
 	f.version = version
+	if err := f.readPassword(); err != nil {
+		return err
+	}
 	places, err := f.places()
 	if err != nil {
 		return err

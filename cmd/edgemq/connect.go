@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 	"net"
+	"os"
 	"strconv"
 	"time"
 
@@ -19,6 +20,7 @@ type connectFlags struct {
 	mqtt               string
 	id                 string
 	username, password string
+	passwordFile       string
 	tls                client.TLS
 	keepAlive, timeout time.Duration
 	version            client.Version
@@ -39,12 +41,14 @@ func (f *connectFlags) addLogin(cmd *cobra.Command, version string) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.mqtt, "mqtt", version, "protocol version: 5 or 3.1.1")
 	fs.StringVar(&f.username, "username", "", "user name")
-	fs.StringVar(&f.password, "password", "", "password")
+	fs.StringVar(&f.password, "password", "", "password; whoever lists the processes of this machine sees it")
+	fs.StringVar(&f.passwordFile, "password-file", "", "the password is the first line of this `file`")
 	fs.StringVar(&f.tls.CAFile, "cafile", "", "use TLS and trust the authorities in this `file` (PEM) instead of the system's")
 	fs.StringVar(&f.tls.CertFile, "cert", "", "use TLS and show the certificate in this `file` (PEM)")
 	fs.StringVar(&f.tls.KeyFile, "key", "", "`file` with the key of --cert (PEM)")
 	fs.BoolVar(&f.tls.Insecure, "insecure", false, "use TLS and trust any certificate")
 	cmd.MarkFlagsRequiredTogether("cert", "key")
+	cmd.MarkFlagsMutuallyExclusive("password", "password-file")
 	fs.DurationVar(&f.timeout, "connect-timeout", 10*time.Second, "how long to wait for the broker's answers")
 	_ = cmd.RegisterFlagCompletionFunc("mqtt", cobra.FixedCompletions([]string{"5", "3.1.1"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -60,10 +64,31 @@ func (f *connectFlags) options(cmd *cobra.Command) (client.Options, error) {
 	if err != nil {
 		return client.Options{}, err
 	}
+	if err := f.readPassword(); err != nil {
+		return client.Options{}, err
+	}
 	return client.Options{
 		URL: url, ID: f.id, Version: version, CleanStart: true,
 		User: f.username, Password: f.password, KeepAlive: f.keepAlive, Timeout: f.timeout, TLS: f.tls,
 	}, nil
+}
+
+// readPassword takes the password from --password-file, if that is given.
+func (f *connectFlags) readPassword() error {
+	if f.passwordFile == "" {
+		return nil
+	}
+	file, err := os.Open(f.passwordFile)
+	if err != nil {
+		return usageError("--password-file: %w", err)
+	}
+	defer file.Close()
+	line, err := firstLine(file)
+	if err != nil {
+		return usageError("--password-file: %w", err)
+	}
+	f.password = string(line)
+	return nil
 }
 
 // broker is the URL to connect to: given as such, or as host and port.

@@ -47,10 +47,14 @@ func run(args []string) int {
 	ctx, stop := stopContext()
 	defer stop()
 	root := rootCommand()
+	misread := noteHelp(root)
 	started := false
 	noteStart(root, &started)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = *misread
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -59,6 +63,21 @@ func run(args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, "edgemq: "+err.Error())
 	return exitCode(err)
+}
+
+// noteHelp makes pub and sub refuse -h HOST, as mosquitto's tools have it: help and exit code 0 would look to a script
+// as if the message had been published.
+func noteHelp(root *cobra.Command) *error {
+	var misread error
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if fs := cmd.Flags(); fs.Lookup("host") != nil && fs.NArg() > 0 {
+			misread = fmt.Errorf("-h is for help, and nothing was done: the broker's host is --host %s", fs.Arg(0))
+			return
+		}
+		help(cmd, args)
+	})
+	return &misread
 }
 
 // noteStart makes every command set started when it runs: an error before that is about how it was called.

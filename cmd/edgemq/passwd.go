@@ -63,6 +63,11 @@ func readPassword(in io.Reader, out io.Writer, user string) ([]byte, error) {
 		}
 		return typed[0], nil
 	}
+	return firstLine(in)
+}
+
+// firstLine reads a password.
+func firstLine(in io.Reader) ([]byte, error) {
 	line, err := bufio.NewReader(in).ReadBytes('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read the password: %w", err)

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -23,7 +25,7 @@ func storeCommand() *cobra.Command {
 	return cmd
 }
 
-// storeOptions checks that there is a data directory to look into, so that a wrong path is not an empty store.
+// storeOptions checks that there is a data directory to look into, so that a wrong path is not an empty store without damage.
 func storeOptions(dir string) (store.Options, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -32,7 +34,12 @@ func storeOptions(dir string) (store.Options, error) {
 	if !info.IsDir() {
 		return store.Options{}, fmt.Errorf("%s is not a directory", dir)
 	}
-	return store.Options{Dir: dir}, nil
+	for _, name := range []string{"state.db", "journal", "ledger", "segments"} { // any: it may be damaged
+		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return store.Options{Dir: dir}, nil
+		}
+	}
+	return store.Options{}, fmt.Errorf("%s is no data directory: it has no state.db, no journal and no segments", dir)
 }
 
 // explain adds what to do about an error of the store.

@@ -118,10 +118,16 @@ func TestUsersAndRules(t *testing.T) {
 			}
 		}
 	}
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("s3cret-of-ann\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		args []string
 		code int
 	}{
+		{[]string{"--username", "ann", "--password-file", secret, "-t", "a/y"}, 0},
+		{[]string{"--username", "bob", "--password-file", secret, "-t", "a/y"}, 4},
 		{[]string{"--username", "ann", "--password", "s3cret-of-ann", "-t", "a/y"}, 0},
 		{[]string{"--username", "bob", "--password", "s3cret-of-bob", "-t", "a/y"}, 4},
 		{[]string{"--username", "bob", "--password", "nonsense", "-t", "a/y"}, 4},

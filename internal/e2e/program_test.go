@@ -58,9 +58,14 @@ func TestCommandLine(t *testing.T) {
 		{"pub without topic", []string{"pub", "-m", "x"}, 2, "", `"topic" not set`},
 		{"pub to a filter", []string{"pub", "-t", "a/#", "-m", "x"}, 2, "", "# and + are for subscribing"},
 		{"pub to nobody", []string{"pub", "-t", "a", "-m", "x", "--port", "1"}, 3, "", "connection refused"},
+		{"pub -h of mosquitto", []string{"pub", "-h", "localhost", "-t", "a", "-m", "x"}, 2, "", "--host localhost"},
+		{"pub -h", []string{"pub", "-h"}, 0, "Publish one message", ""},
+		{"pub, two passwords", []string{"pub", "-t", "a", "-m", "x", "--password", "a", "--password-file", bad}, 2, "", "[password password-file]"},
+		{"pub, no password file", []string{"pub", "-t", "a", "-m", "x", "--password-file", filepath.Join(dir, "none")}, 2, "", "--password-file: open "},
 		{"sub without filter", []string{"sub"}, 2, "", "topic queue"},
 		{"sub, a session without id", []string{"sub", "-t", "a", "--session-expiry", "1h"}, 2, "", "set that too"},
 		{"store of nothing", []string{"store", "stat", filepath.Join(dir, "none")}, 1, "", "no such file"},
+		{"store of something else", []string{"store", "verify", dir}, 1, "", "is no data directory"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stdout, stderr, code := edgemq(t, "", tt.args...)
