@@ -39,6 +39,11 @@ func (m *Manager) linkOf(client string) *Link {
 func (m *Manager) goneOf(l *Link) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return l.awaited()
+}
+
+// awaited returns a channel that is closed when the link has ended, its reader too; Manager.mu is held.
+func (l *Link) awaited() <-chan struct{} {
 	if l.gone == nil {
 		if l.gone = make(chan struct{}); l.over {
 			close(l.gone)

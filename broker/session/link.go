@@ -55,12 +55,10 @@ type Link struct {
 	sentAliases map[uint32]uint16 // topic aliases towards the client, by topic number; the writer's
 
 	over bool          // the reader is done: all that came is in the store's hands; guarded by Manager.mu
-	gone chan struct{} // closed then; made when another link waits for it; guarded by Manager.mu
-	// follows are the gone of the connections that it took over from, one after the other, and that were not over by then; guarded by Manager.mu.
-	follows []<-chan struct{}
+	gone chan struct{} // closed then; made by awaited; guarded by Manager.mu
 
 	// What only the reader uses.
-	after   []<-chan struct{} // follows, until its first publish has waited for them
+	after   []<-chan struct{} // gone of the connections that its first publish has to wait for
 	resumes bool              // the session has deliveries that earlier connections left unfinished
 	resumed []byte            // what is to be sent of them first
 	in      *ingest

@@ -2,6 +2,7 @@ package session
 
 import (
 	"testing"
+	"time"
 
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/store/record"
@@ -29,17 +30,20 @@ func TestPacketIDsEndWithTheirSession(t *testing.T) {
 	second := connect()
 	m.Detach(second) // before the first
 	third := connect()
+	if len(third.after) != 1 {
+		t.Fatalf("a connection waits for %d others, want the first", len(third.after))
+	}
 	waits := make(chan struct{})
 	go func() {
 		defer close(waits)
-		send(third, 8)
+		send(third, 7)
 		third.Flush()
 	}()
 	first.Flush()
 	select {
 	case <-waits:
 		t.Fatal("a publish did not wait for the first connection")
-	default:
+	case <-time.After(20 * time.Millisecond): // nothing tells that it waits
 	}
 	m.Detach(first)
 	<-waits
@@ -50,7 +54,7 @@ func TestPacketIDsEndWithTheirSession(t *testing.T) {
 	if ids := ids(t, m); ids != 1 {
 		t.Errorf("%d packet ids are saved, want that of the third connection's publish", ids)
 	}
-	third.Release(&packet.Ack{PacketID: 8})
+	third.Release(&packet.Ack{PacketID: 7})
 	third.Flush()
 	m.Detach(third)
 	done = make(committed, 1)
@@ -59,6 +63,9 @@ func TestPacketIDsEndWithTheirSession(t *testing.T) {
 	}
 	if ids := ids(t, m); ids != 0 {
 		t.Errorf("%d packet ids are left", ids)
+	}
+	if len(m.taken) > 0 {
+		t.Error("a connection that is over is not forgotten")
 	}
 	for _, l := range []*Link{first, second, third} {
 		l.Close()

@@ -73,7 +73,7 @@ var mutants = []mutant{
 		},
 	}, []test{torture}},
 	{"lose-will", "a Will is not saved with the CONNECT", []edit{
-		{"broker/session/manager.go", "		muts = append(muts, s.will.mutation(s.id))\n", "		_ = s.will.mutation(s.id)\n"},
+		{"broker/session/attach.go", "		muts = append(muts, s.will.mutation(s.id))\n", "		_ = s.will.mutation(s.id)\n"},
 	}, []test{torture}},
 	{"lose-retained", "the newest retained message is not saved", []edit{
 		{"broker/session/publish.go", "		in.muts = append(in.muts, r.mut)\n	}\n	l.owe(p, nil)\n", "	}\n	l.owe(p, nil)\n"},
