@@ -1,6 +1,7 @@
 package session
 
 import (
+	"math"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -48,7 +49,7 @@ func (p *workers) add(l *Link) {
 	}
 	p.mu.Unlock()
 	if start {
-		go p.work(l.m)
+		go p.work(l.m, unbounded)
 	}
 }
 
@@ -59,8 +60,13 @@ func (p *workers) hold() {
 	p.mu.Unlock()
 }
 
-// fewReady links are written to by the one that made them ready.
-const fewReady = 4
+const (
+	// fewReady links are written to by the one that made them ready.
+	fewReady = 4
+	// fewRounds is for how long: links that always have something would keep it from what its own client sends.
+	fewRounds = 2 * fewReady
+	unbounded = math.MaxInt
+)
 
 // release ends hold, and does what a worker would have done meanwhile.
 func (p *workers) release(m *Manager) {
@@ -76,9 +82,9 @@ func (p *workers) release(m *Manager) {
 	switch {
 	case !start:
 	case n > fewReady:
-		go p.work(m)
+		go p.work(m, unbounded)
 	default:
-		p.work(m)
+		p.work(m, fewRounds)
 	}
 }
 
@@ -103,42 +109,55 @@ func (p *workers) next() *Link {
 	return l
 }
 
-func (p *workers) work(m *Manager) {
+// work is a worker until nothing is left to write, or, after so many rounds, somebody else is.
+func (p *workers) work(m *Manager, rounds int) {
 	var l *Link // in hand
+	ended := false
 	defer func() {
-		if l == nil {
+		if ended {
 			m.writers.Add(-1)
 			return
 		}
-		l.fault(recover())
-		go p.work(m) // in place of this one, for the others
+		if l != nil {
+			l.fault(recover())
+		}
+		go p.work(m, unbounded) // in place of this one, for the others
 	}()
 	d := desks.Get().(*desk)
-	for l = p.next(); l != nil; l = p.next() {
-		buf, over := l.round(d)
-		if len(buf) > 0 {
-			n, err := d.send(l.sys, buf)
-			if err == nil && n < len(buf) {
-				go l.write(d, buf[n:], over)
-				d = desks.Get().(*desk)
-				continue
-			}
-			over = over || err != nil // the reader will learn it from its own read
+	for ; rounds > 0 && !ended; rounds-- {
+		if l = p.next(); l != nil {
+			d = p.write(l, d)
 		}
-		d.keep(buf)
-		switch {
-		case over:
-			l.shut()
-			m.writers.Add(-1)
-		case l.done(buf):
-			m.writers.Add(-1)
-		case l.slow.Load():
-			go l.write(desks.Get().(*desk), nil, false)
-		default:
-			p.add(l)
-		}
+		ended = l == nil
 	}
+	l = nil
 	desks.Put(d)
+}
+
+// write is one round of a link. It returns the desk to go on with.
+func (p *workers) write(l *Link, d *desk) *desk {
+	buf, over := l.round(d)
+	if len(buf) > 0 {
+		n, err := d.send(l.sys, buf)
+		if err == nil && n < len(buf) {
+			go l.write(d, buf[n:], over)
+			return desks.Get().(*desk)
+		}
+		over = over || err != nil // the reader will learn it from its own read
+	}
+	d.keep(buf)
+	switch {
+	case over:
+		l.shut()
+		l.m.writers.Add(-1)
+	case l.done(buf):
+		l.m.writers.Add(-1)
+	case l.slow.Load():
+		go l.write(desks.Get().(*desk), nil, false)
+	default:
+		p.add(l)
+	}
+	return d
 }
 
 // desk is what a writer works with.

@@ -5,8 +5,12 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/edgemq/edgemq/broker/feed"
+	"github.com/edgemq/edgemq/store"
 )
 
 // pair returns both ends of a TCP connection.
@@ -82,4 +86,48 @@ func TestWritersWaitForNoClient(t *testing.T) {
 	if m.workers.busy != 0 {
 		t.Errorf("%d workers are left", m.workers.busy)
 	}
+}
+
+// restless is a source of deliveries that never has any and asks to be looked at again until it is stopped.
+type restless struct {
+	l    *Link
+	over atomic.Bool
+}
+
+func (r *restless) Take([]feed.Item, int, int) []feed.Item {
+	if !r.over.Load() {
+		r.l.Wake()
+	}
+	return nil
+}
+func (*restless) Settle(...uint64) {}
+func (*restless) SetQoS(byte)      {}
+func (*restless) Leave()           {}
+
+// A reader that does a worker's part goes back to its own client, also while some connection always has something to be written.
+func TestReaderIsNotAWorkerForLong(t *testing.T) {
+	m := manager(t, store.Options{})
+	m.opt.Window, m.opt.WindowBytes = 10, 1000
+	ours, _ := pair(t)
+	l := m.NewLink(ours)
+	r := &restless{l: l}
+	l.session.Store(&Session{m: m, id: "x", link: l, members: []*membership{{source: r}}})
+	l.live.Store(true)
+	m.workers.hold()
+	l.Wake()
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		m.workers.release(m)
+	}()
+	select {
+	case <-back:
+	case <-time.After(10 * time.Second):
+		t.Error("the reader is kept for as long as others have something")
+	}
+	r.over.Store(true)
+	<-back
+	l.Close()
+	m.Wait()
+	m.links.remove(l)
 }
