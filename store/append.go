@@ -185,6 +185,14 @@ func (a *appender) shut(err error) {
 	a.room.Broadcast()
 }
 
+// lookAgain has those look again who wait for room: while the disk is full they may be better off with an ErrFull. The lock makes sure of
+// who has looked and does not wait yet.
+func (a *appender) lookAgain() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.room.Broadcast()
+}
+
 // Append puts msgs (at consecutive offsets) and muts into the open group as one unit: after a crash
 // all of it is there or nothing. It copies what it is given and returns; done, if not nil, is called once when the
 // group is as durable as Options.Sync says, or has failed. Append blocks only while the open group is full.
@@ -244,9 +252,9 @@ func (s *Store) put(msgs []Message, muts []Mutation, mode appendMode, done Compl
 	}
 	a := &s.open
 	a.mu.Lock()
-	for a.err == nil && a.open.appends > 0 && a.open.size()+size > min(maxOpen, s.maxGroup) && !s.tight(size) {
-		if !a.open.called {
-			a.open.called = true
+	for a.err == nil && !s.fits(size) && !s.tight(size) {
+		if b := a.open; !b.called {
+			b.called, b.appends = true, max(1, b.appends) // with what rides, though nobody waits for it
 			poke(a.wake)
 		}
 		a.room.Wait()
@@ -302,6 +310,14 @@ func (s *Store) put(msgs []Message, muts []Mutation, mode appendMode, done Compl
 	}
 	whole = true
 	return false, nil // first is seen to above
+}
+
+// fits tells whether the open group has room for an append of that size; a.mu is held. If not it is what other appends have left there: a
+// group of its own would take it.
+func (s *Store) fits(size int) bool {
+	b := s.open.open
+	after, most := b.size()+size, s.maxGroup-stepBytes
+	return after <= most && (b.appends == 0 || after <= maxOpen)
 }
 
 // lengths are how long the parts of a batch are.

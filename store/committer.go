@@ -180,21 +180,8 @@ func (s *Store) publish(b *batch, pos journal.Position) *Group {
 	g.Entries = append(g.Entries, b.entries...)
 	g.bytes = int64(cap(g.buf) + cap(g.Entries)*entryBytes + groupBytes)
 
-	s.boundary.Lock() // a checkpoint must not fall between state and tail
-	if len(b.list) > 0 {
-		s.state.Apply(b.list)
-	}
 	written := (len(b.buf) + journal.BlockSize - 1) &^ (journal.BlockSize - 1)
-	if pos.File != s.position.File {
-		s.fileUsed.Store(journal.BlockSize)
-		poke(s.prepare)
-	}
-	s.fileUsed.Add(int64(written))
-	s.journaled.Add(int64(written))
-	s.open.taken.Store(0) // it is counted as written now
-	s.position = pos
-	s.tail.push(g)
-	s.boundary.Unlock()
+	s.reveal(g, b.list, pos, int64(written))
 	if known := s.limits.table(); known != nil {
 		known.supersede(g) // now that the newer is there
 	}
@@ -207,6 +194,25 @@ func (s *Store) publish(b *batch, pos journal.Position) *Group {
 	c.mutations.Add(uint64(len(b.list)))
 	c.bytes.Add(uint64(written))
 	return g
+}
+
+// reveal shows a group and what it changes. A checkpoint must not fall between state and tail; and if a reader that commits panics here, the
+// flusher must not wait for it for ever, or the store could not end.
+func (s *Store) reveal(g *Group, muts []Mutation, pos journal.Position, written int64) {
+	s.boundary.Lock()
+	defer s.boundary.Unlock()
+	if len(muts) > 0 {
+		s.state.Apply(muts)
+	}
+	if pos.File != s.position.File {
+		s.fileUsed.Store(journal.BlockSize)
+		poke(s.prepare)
+	}
+	s.fileUsed.Add(written)
+	s.journaled.Add(written)
+	s.open.taken.Store(0) // it is counted as written now
+	s.position = pos
+	s.tail.push(g)
 }
 
 // answer runs the completions.
@@ -256,8 +262,8 @@ func (s *Store) awaitRoom(stop <-chan struct{}) error {
 	if !s.crowded() {
 		return nil
 	}
-	s.waiting.Store(true) // before looking again, so that who makes room in between pokes us
-	defer s.waiting.Store(false)
+	s.waiting.Add(1) // before looking again, so that who makes room in between pokes us
+	defer s.waiting.Add(-1)
 	for s.crowded() {
 		poke(s.flusher.wake)
 		if s.full.Load() != 0 {
@@ -284,8 +290,8 @@ func (s *Store) crowded() bool {
 
 // awaitSpace waits a little for disk space; it gives up when the store is told to stop.
 func (s *Store) awaitSpace(stop <-chan struct{}) error {
-	s.waiting.Store(true)
-	defer s.waiting.Store(false)
+	s.waiting.Add(1)
+	defer s.waiting.Add(-1)
 	retry := time.NewTimer(retryFull)
 	defer retry.Stop()
 	select {

@@ -166,7 +166,7 @@ func (s *Store) flushUntil(groups []*Group) error {
 	s.tail.flushedUntil.Store(last.End()) // from here on readers look on disk for what is no longer in the tail
 	s.tail.flushed.Store(last.end)
 	s.tail.trim(s.opt.TailBytes)
-	if s.waiting.Load() {
+	if s.waiting.Load() > 0 {
 		poke(s.progress)
 	}
 	s.checkSpace()

@@ -7,8 +7,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/edgemq/edgemq/store/journal"
+	"github.com/edgemq/edgemq/store/record"
 	"github.com/edgemq/edgemq/store/vfs/vfstest"
 )
 
@@ -198,5 +201,118 @@ func TestCommitHereOfWhatIsCommitted(t *testing.T) {
 	called := false
 	if here := r.commitHere(func() { called = true }); here || called {
 		t.Errorf("nothing was open: here %v, told %v", here, called)
+	}
+}
+
+// The committer's goroutine may have waited for the disk, and a reader that commits may do so beside it: whoever still waits for
+// progress is still told of it.
+func TestWaitsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := small("/data")
+		o.FS = vfstest.NewDisk(1 << 30)
+		r, err := Open(o) // not run: what is said of the flusher here is not true
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.full.Store(fullJournal)
+		r.tail.pushed.Add(2 * maxUnflushed)
+		stop := make(chan struct{})
+		ended := make(chan error, 2)
+		go func() { ended <- r.awaitRoom(stop) }()
+		synctest.Wait() // it waits for the disk
+		r.clearFull(fullJournal)
+		synctest.Wait() // and now for the flusher
+		if n := r.waiting.Load(); n != 1 {
+			t.Errorf("%d wait", n)
+		}
+		go func() { ended <- r.awaitSpace(stop) }()
+		time.Sleep(2 * retryFull)
+		if n := r.waiting.Load(); n != 1 {
+			t.Errorf("%d wait, when another has ended", n)
+		}
+		r.tail.pushed.Add(-2 * maxUnflushed)
+		poke(r.progress)
+		if err := errors.Join(<-ended, <-ended); err != nil {
+			t.Error(err)
+		}
+		if n := r.waiting.Load(); n != 0 {
+			t.Errorf("%d wait at the end", n)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What others have left in a group, and a step of the clock, never make it larger than the journal takes: that would be the end of the store.
+func TestGroupsFitTheJournal(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		first func(r *running, most int) error // of an append that takes all that is possible
+		left  int                              // of the group, for a second one
+	}{
+		{"a step of the clock", func(r *running, most int) error {
+			return r.Append([]Message{{Payload: make([]byte, most/2-record.HeaderSize)}}, nil, true, nil)
+		}, 0},
+		{"what rides", func(r *running, _ int) error {
+			return r.append(nil, []Mutation{record.Put(record.BucketSessions, []byte("k"), make([]byte, 20<<10))}, appendMode{rides: true}, nil)
+		}, 20 << 10},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o := small(t.TempDir())
+			var c clock
+			o.Now = c.now
+			c.micros.Store(time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
+			r := start(t, o)
+			r.put(Message{})
+			r.rest()
+			most := r.maxGroup - journal.HeaderSize - r.open.maxEcho - stepBytes
+			r.committer.mu.Lock() // so that all of it is one group, if it may be
+			if err := row.first(r, most); err != nil {
+				t.Fatal(err)
+			}
+			c.micros.Store(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
+			r.open.mu.Lock()
+			size := min(most, r.maxGroup-r.open.open.size()+row.left) - record.HeaderSize
+			r.open.mu.Unlock()
+			done := make(based, 1)
+			appended := make(chan error, 1)
+			go func() { appended <- r.Append([]Message{{Payload: make([]byte, size)}}, nil, true, done) }()
+			select {
+			case err := <-appended:
+				appended <- err
+			case <-time.After(20 * time.Millisecond): // it waits for a group of its own
+			}
+			r.committer.mu.Unlock()
+			if err := <-appended; err != nil {
+				t.Fatal(err)
+			}
+			if a := <-done; a.err != nil {
+				t.Error(a.err)
+			}
+		})
+	}
+}
+
+// A reader that panics while it shows a group leaves the flusher nothing to wait for.
+func TestPanicWhileAGroupIsShown(t *testing.T) {
+	s, err := Open(small(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		s.reveal(nil, nil, s.position, 0)
+	}()
+	if !s.boundary.TryLock() {
+		t.Fatal("the boundary is still locked")
+	}
+	s.boundary.Unlock()
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -27,7 +27,7 @@ func (s *Store) setFull(why uint32, err error) {
 			attrs = append(attrs, "err", err)
 		}
 		s.log.Warn("disk full, durable messages are refused until there is room", attrs...)
-		s.open.room.Broadcast() // who waits for the committer may be better off with an ErrFull
+		s.open.lookAgain()
 	}
 }
 

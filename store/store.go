@@ -69,7 +69,7 @@ type Store struct {
 	retainEvery      time.Duration // shorter in tests
 	checkpointedNext atomic.Uint64
 
-	waiting  atomic.Bool   // the committer waits for progress
+	waiting  atomic.Int32  // how many wait for progress: the committer's goroutine, a reader that commits
 	progress chan struct{} // made by flusher, checkpoint, followers
 	prepare  chan struct{} // the journal may need a next file
 	// checkpointNow asks the flusher for a checkpoint.

@@ -211,7 +211,7 @@ func (r *Follower) Run(ctx context.Context) error {
 				r.fn(g)
 			}
 			r.dealt(g)
-			if r.s.waiting.Load() {
+			if r.s.waiting.Load() > 0 {
 				poke(r.s.progress)
 			}
 		}
