@@ -83,7 +83,11 @@ func pub(cmd *cobra.Command, f *pubFlags) error {
 		return err
 	}
 	defer c.Close()
-	return publishAll(cmd.Context(), c, m, next)
+	err = publishAll(cmd.Context(), c, m, next)
+	if f.version == client.V311 && errors.Is(err, client.ErrLost) {
+		return fmt.Errorf("%w; if the broker refused it, MQTT 3.1.1 has no words for why: --mqtt 5 may tell", err)
+	}
+	return err
 }
 
 // template is the message without its payload.

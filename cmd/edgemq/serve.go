@@ -118,6 +118,8 @@ func explainStart(err error, c *config.Config) error {
 		return fmt.Errorf("%w: %s needs the version of edgemq that wrote it, or a newer one", err, c.Data)
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("%w: another address is chosen with --listen", err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%w: this machine has no such address", err)
 	}
-	return err
+	return explainDamage(err)
 }

@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/record"
 )
 
 func storeCommand() *cobra.Command {
@@ -46,6 +48,14 @@ func storeOptions(dir string) (store.Options, error) {
 func explain(err error) error {
 	if errors.Is(err, store.ErrLocked) {
 		return fmt.Errorf("%w: stop the broker first", err)
+	}
+	return explainDamage(err)
+}
+
+// explainDamage says what is left to do where state.db is damaged as a file, and not a value in it, which the error says by itself.
+func explainDamage(err error) error {
+	if c, ok := errors.AsType[*record.CorruptError](err); ok && filepath.Base(c.Path) == "state.db" && !strings.Contains(err.Error(), "restore") {
+		return fmt.Errorf("%w; there is no repair for that: restore the data directory from a copy", err)
 	}
 	return err
 }

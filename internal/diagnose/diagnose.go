@@ -42,6 +42,8 @@ func byError(u *url.URL, err error) string {
 		return "the broker's certificate is signed by nobody that is trusted here: name the authority's certificate (edgemq pub, sub and bench: --cafile; SDK: WithTLS)"
 	case strings.Contains(text, "certificate required"), strings.Contains(text, "tls: bad certificate"), strings.Contains(text, "tls: unknown certificate authority"):
 		return "the broker wants a certificate of yours, from an authority that it trusts (edgemq pub, sub and bench: --cert and --key; SDK: WithTLS)"
+	case strings.Contains(text, "private key does not match"):
+		return "the certificate and the key are not a pair (edgemq pub, sub and bench: --cert and --key)"
 	case strings.Contains(text, "certificate has expired"):
 		return "the broker's certificate has expired, or a clock is wrong"
 	case strings.Contains(text, "but got 404"):
@@ -96,7 +98,7 @@ func byLooking(ctx context.Context, u *url.URL) string {
 	}
 	if at == scheme(u.Scheme) {
 		if at == "mqtt" || at == "mqtts" {
-			return "it may take another version of MQTT only (edgemq pub, sub and bench: --mqtt), or want a user's name"
+			return "it may take another version of MQTT only (edgemq pub, sub and bench: --mqtt), want a user's name, or have all the connections that it takes"
 		}
 		return ""
 	}

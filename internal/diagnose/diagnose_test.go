@@ -2,10 +2,12 @@ package diagnose_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/edgemq/edgemq/internal/client"
+	"github.com/edgemq/edgemq/internal/diagnose"
 	"github.com/edgemq/edgemq/internal/testbroker"
 	"github.com/edgemq/edgemq/internal/testcert"
 )
@@ -76,6 +79,14 @@ func TestHints(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A mistake on this side is not looked for at the broker's.
+func TestKeyOfAnotherCertificate(t *testing.T) {
+	err := errors.New("load certificate: tls: private key does not match public key")
+	if hint := diagnose.Hint(t.Context(), &url.URL{Scheme: "mqtts", Host: "127.0.0.1:1"}, err); !strings.Contains(hint, "are not a pair") {
+		t.Error(hint)
 	}
 }
 

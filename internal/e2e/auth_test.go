@@ -137,6 +137,10 @@ func TestUsersAndRules(t *testing.T) {
 			t.Errorf("%q: exit code %d, %s", tt.args, code, stderr)
 		}
 	}
+	_, words, exit := edgemq(t, "", "pub", "--url", "mqtt://"+p.Addr, "--mqtt", "3.1.1", "--username", "bob", "--password", "s3cret-of-bob", "-t", "a/y", "-m", "x")
+	if exit != 3 || !strings.Contains(words, "--mqtt 5 may tell") {
+		t.Errorf("3.1.1 and rules: exit code %d, %s", exit, words)
+	}
 	for _, v := range []client.Version{client.V311, client.V5} { // both pahos
 		o := clean(v)
 		o.User, o.Password = "ann", "s3cret-of-ann"

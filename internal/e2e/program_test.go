@@ -62,6 +62,7 @@ func TestCommandLine(t *testing.T) {
 		{"pub -h", []string{"pub", "-h"}, 0, "Publish one message", ""},
 		{"pub, two passwords", []string{"pub", "-t", "a", "-m", "x", "--password", "a", "--password-file", bad}, 2, "", "[password password-file]"},
 		{"pub, no password file", []string{"pub", "-t", "a", "-m", "x", "--password-file", filepath.Join(dir, "none")}, 2, "", "--password-file: open "},
+		{"serve elsewhere", []string{"serve", "--data", filepath.Join(dir, "data"), "--listen", "192.0.2.1:1883", "--set", "auth.anonymous=true", "--set", "admin.listen=off"}, 1, "", "this machine has no such address"},
 		{"sub without filter", []string{"sub"}, 2, "", "topic queue"},
 		{"sub, a session without id", []string{"sub", "-t", "a", "--session-expiry", "1h"}, 2, "", "set that too"},
 		{"store of nothing", []string{"store", "stat", filepath.Join(dir, "none")}, 1, "", "no such file"},
@@ -250,6 +251,25 @@ func TestStoreTools(t *testing.T) {
 		out, stderr, code = edgemq(t, "", "store", "dump", p.Dir(), "--topic", "tools/b")
 		if code != 0 || len(lines(out)) != 50 {
 			t.Errorf("%s: dump: exit code %d, %d lines\n%s", how, code, len(lines(out)), stderr)
+		}
+	}
+}
+
+// Where no repair is possible, the errors say what is.
+func TestStatePagesDamaged(t *testing.T) {
+	p := testbroker.Start(t, testbroker.Options{})
+	p.Stop()
+	f, err := os.OpenFile(filepath.Join(p.Dir(), "state.db"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(bytes.Repeat([]byte{7}, 16*4096), 2*4096)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"store", "repair", p.Dir()}, {"serve", "--data", p.Dir(), "--listen", "127.0.0.1:0", "--set", "admin.listen=off"}} {
+		if _, stderr, code := edgemq(t, "", args...); code != 1 || !strings.Contains(stderr, "restore the data directory from a copy") {
+			t.Errorf("%q: exit code %d\n%s", args, code, stderr)
 		}
 	}
 }
