@@ -83,6 +83,9 @@ func mute(err error) bool {
 
 // byLooking finds out what is spoken on u's port.
 func byLooking(ctx context.Context, u *url.URL) string {
+	if !answers(ctx, u.Host) {
+		return "nothing answers there: is the address right, and does everything in between let connections through?"
+	}
 	var at string
 	secure := handshakes(ctx, u.Host)
 	web := answersHTTP(ctx, u.Host, secure)
@@ -127,6 +130,18 @@ func scheme(s string) string {
 		return "mqtts"
 	}
 	return s
+}
+
+// answers reports whether somebody accepts connections there.
+func answers(ctx context.Context, host string) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
 }
 
 // handshakes reports whether TLS is spoken there. Whose certificate it is does not matter, nor whether we would be let in.

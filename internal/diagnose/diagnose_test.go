@@ -101,6 +101,19 @@ func TestNoHintAfterTheEnd(t *testing.T) {
 	}
 }
 
+// Where nothing answers nothing is said of what is spoken there.
+func TestNobodyAnswers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	u := &url.URL{Scheme: "mqtts", Host: l.Addr().String()}
+	if hint := diagnose.Hint(t.Context(), u, errors.New("dial tcp: i/o timeout")); !strings.Contains(hint, "nothing answers") {
+		t.Errorf("%q", hint)
+	}
+}
+
 // serve hands connections to fn, one after the other, and closes them.
 func serve(t *testing.T, fn func(net.Conn)) string {
 	t.Helper()
