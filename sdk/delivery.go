@@ -65,7 +65,8 @@ func (d *Delivery) Nack(delay time.Duration, reason string) error {
 	return d.refuse(max(delay, 0), reason)
 }
 
-// GiveUp refuses the message for good: a queue moves it to its dead letters at once, however often it was refused before.
+// GiveUp refuses the message for good: a queue moves it to its dead letters at once, however often it was refused before. In a queue of dead
+// letters, from which there is nowhere to go, it is Nack with a delay of 0.
 func (d *Delivery) GiveUp(reason string) error { return d.refuse(never, reason) }
 
 func (d *Delivery) refuse(delay time.Duration, reason string) error {

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -441,6 +442,31 @@ func TestRefusedInTheirTime(t *testing.T) {
 	defer f.mu.Unlock()
 	if len(f.keys) > 0 || len(f.tries) > 0 {
 		t.Errorf("%d keys and %d refusals are still known", len(f.keys), len(f.tries))
+	}
+}
+
+// TestGivenUp: what is given up goes to the dead letters at once. What is given up there has nowhere to go, and comes again.
+func TestGivenUp(t *testing.T) {
+	n := start(t, bounds{})
+	q, f := n.queue("q", "a")
+	if err := q.SetPolicy("q", Policy{MaxDeliveries: -1}); err != nil { // which says nothing of this
+		t.Fatal(err)
+	}
+	n.put("p", "a", "bad")
+	k := n.join(f)
+	k.Refuse(k.take(1)[0].Seq, "", Never)
+	dead, err := q.Find("q-dead")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k = n.join(dead)
+	it := k.take(1)[0]
+	k.Refuse(it.Seq, "", Never)
+	if _, err := q.Find("q-dead-dead"); !errors.Is(err, ErrNoQueue) {
+		t.Errorf("the dead letters have dead letters: %v", err)
+	}
+	if again := k.take(1)[0]; again.Offset != it.Offset {
+		t.Errorf("offset %d came in place of %d", again.Offset, it.Offset)
 	}
 }
 

@@ -86,7 +86,7 @@ type grave struct {
 // What Refuse's delay may be instead of one.
 const (
 	DefaultDelay = -1 // what the policy says
-	Never        = -2 // it is not to come again: to the dead letters with it, however often it was refused
+	Never        = -2 // it is not to come again: to the dead letters with it, however often it was refused; in those it is DefaultDelay
 )
 
 // Refuse says that the member cannot deal with an item: it comes again after a while, to whichever member has its key
@@ -113,7 +113,7 @@ func (f *Feed) refuse(m *Member, seq uint64, reason string, delay time.Duration)
 	f.stats.Redelivered++
 	t := f.tries[s.Offset]
 	t.n++
-	dead = delay == Never || f.policy.deadly(t.n)
+	dead = delay == Never && !f.last() || f.policy.deadly(t.n)
 	if delay < 0 {
 		delay = f.policy.delay(t.n)
 	}
@@ -140,6 +140,12 @@ func (f *Feed) refuse(m *Member, seq uint64, reason string, delay time.Duration)
 	}
 	f.touch()
 	return dead
+}
+
+// last tells whether there is nowhere to go for messages of the queue: it has dead letters, and nobody has said what is to become of them (see
+// basePolicy). Giving one up would else make a queue of dead letters of dead letters, and so on. f.mu is held.
+func (f *Feed) last() bool {
+	return isDead(f.name) && f.policy.MaxDeliveries < 0 && f.policy.DeadLetter == ""
 }
 
 // lookAgain is how soon the clock is looked at again: timers do not follow it when it is set.
