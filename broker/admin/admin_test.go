@@ -227,7 +227,8 @@ func TestReset(t *testing.T) {
 		{"offset:7", 400, "offset:7 is beyond the end of the log: the next message gets offset 6; for what comes from now on, reset to latest"},
 		{"offset:0", 200, `"offset":1,"note":"offset:0 is not kept any more: the oldest message that is has offset 1"`},
 		{"2999-01-01T00:00:00Z", 200, `"offset":6,"note":"2999-01-01T00:00:00Z is in the future`},
-		{"soon", 400, "is not a start"},
+		{"soon", 400, `{"error":"\"soon\" is not a start: it is earliest, `},
+		{"tomorrow", 400, `or offset:<n>"}`},
 	} {
 		if code, answer := x.call("POST", "/v1/queues/q/reset", `{"to":"`+row.to+`"}`); code != row.code || !strings.Contains(answer, row.want) {
 			t.Errorf("%s: %d %s, want %d %s", row.to, code, answer, row.code, row.want)

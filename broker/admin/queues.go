@@ -261,18 +261,27 @@ func (s *Server) resetTo(queue, to string) (offset uint64, note string, err erro
 	return offset, note, s.Queues.Reset(queue, offset)
 }
 
+// parseStart does not speak of a topic as SUBACKs do: here it is none.
+func parseStart(text string) (topic.Start, error) {
+	st, err := topic.ParseStart(text)
+	if te, ok := errors.AsType[*topic.Error](err); ok {
+		return st, bad("%s", te.Msg)
+	}
+	return st, err
+}
+
 // future reports whether a start is a time that is yet to come.
 func (s *Server) future(text string) (bool, error) {
 	if text == "latest" {
 		return false, nil
 	}
-	st, err := topic.ParseStart(text)
+	st, err := parseStart(text)
 	return st.Kind == topic.AtTime && st.Time > time.Now().UnixMicro(), err
 }
 
 // start returns the offset of a start as $s/<start>/… has it.
 func (s *Server) start(text string) (uint64, error) {
-	st, err := topic.ParseStart(text)
+	st, err := parseStart(text)
 	if err != nil {
 		return 0, err
 	}

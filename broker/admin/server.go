@@ -258,6 +258,11 @@ func answer(w http.ResponseWriter, v any, err error) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	encode(w, v)
+}
+
+// encode writes JSON that people can read: < and > stay what they are.
+func encode(w io.Writer, v any) {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(v) // the client is gone
@@ -279,7 +284,7 @@ func statusOf(err error) int {
 func fail(w http.ResponseWriter, code int, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(Error{Error: err.Error()})
+	encode(w, Error{Error: err.Error()})
 }
 
 // body reads a request's JSON, which is one value; an empty one leaves v as it is.

@@ -294,7 +294,7 @@ func ParseStart(s string) (Start, error) {
 	} else if d, ok := parseBack(s); ok {
 		return Start{Kind: Back, Back: d}, nil
 	}
-	return Start{}, badFilter("%q is not a start: it is earliest, latest, a Unix time in µs, an RFC 3339 time, a duration back like 1h30m, or offset:<n>", clip(s))
+	return Start{}, badFilter("%q is not a start: it is earliest, latest, a Unix time in µs, an RFC 3339 time as in 2026-11-30T08:00:00Z, a duration back like 1h30m, or offset:<n>", clip(s))
 }
 
 // parseBack reads a duration of Go's form, with days in front if wanted.

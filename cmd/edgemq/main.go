@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -65,17 +66,24 @@ func run(args []string) int {
 	return exitCode(err)
 }
 
-// noteHelp makes pub and sub refuse -h HOST, as mosquitto's tools have it: help and exit code 0 would look to a script
-// as if the message had been published.
+// noteHelp tells where help is not what was asked for, since help and exit code 0 look to a script as if it had been done: pub and sub
+// with -h HOST, as mosquitto's tools have it, and commands that there are not below others.
 func noteHelp(root *cobra.Command) *error {
 	var misread error
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		if fs := cmd.Flags(); fs.Lookup("host") != nil && fs.NArg() > 0 {
+		switch fs := cmd.Flags(); {
+		case fs.NArg() > 0 && fs.Lookup("host") != nil:
 			misread = fmt.Errorf("-h is for help, and nothing was done: the broker's host is --host %s", fs.Arg(0))
-			return
+		case fs.NArg() > 0 && !cmd.Runnable():
+			misread = fmt.Errorf("unknown command %q for %q", fs.Arg(0), cmd.CommandPath())
+			cmd.SuggestionsMinimumDistance = 2
+			if like := cmd.SuggestionsFor(fs.Arg(0)); len(like) > 0 {
+				misread = fmt.Errorf("%w; is %s meant?", misread, strings.Join(like, " or "))
+			}
+		default:
+			help(cmd, args)
 		}
-		help(cmd, args)
 	})
 	return &misread
 }
