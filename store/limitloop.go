@@ -55,6 +55,26 @@ func (s *Store) limitLoop(ctx context.Context) {
 	}
 }
 
+// refill has limitLoop read ahead of what is dropped of a topic: a publisher whose message takes the place of the oldest need not wait for
+// the disk then. l.mu is held.
+func (x *limits) refill(l *TopicLimit) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.short = append(x.short, l)
+	poke(x.wake)
+}
+
+// later has a topic looked at once what is on its way is committed.
+func (x *limits) later(l *TopicLimit) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !l.queued {
+		l.queued = true
+		x.over = append(x.over, l)
+		poke(x.wake)
+	}
+}
+
 // readOn reads ahead where publishers will soon have dropped what was read. No lock is held over the reading.
 func (x *limits) readOn() {
 	x.mu.Lock()
@@ -68,7 +88,8 @@ func (x *limits) readOn() {
 		l.mu.Unlock()
 		more, next, err := x.s.spots(nil, l.id, from, n)
 		l.mu.Lock()
-		if l.short = false; err == nil && from >= l.next { // else somebody else has read on
+		// Of an error whoever comes to the end of what was read tells (oldest). If from is behind, somebody else has read on.
+		if l.short = false; err == nil && from >= l.next {
 			l.ahead, l.next = append(l.ahead, more...), next
 		}
 		l.mu.Unlock()

@@ -432,26 +432,6 @@ func (s *Store) spots(dst []spot, topic uint32, from uint64, n int) (_ []spot, n
 	return dst, next, nil
 }
 
-// refill has limitLoop read ahead of what is dropped of a topic: a publisher whose message takes the place of the oldest need not wait for
-// the disk then. l.mu is held.
-func (x *limits) refill(l *TopicLimit) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.short = append(x.short, l)
-	poke(x.wake)
-}
-
-// later has a topic looked at once what is on its way is committed.
-func (x *limits) later(l *TopicLimit) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !l.queued {
-		l.queued = true
-		x.over = append(x.over, l)
-		poke(x.wake)
-	}
-}
-
 const (
 	floorVersion = 1
 	tallyVersion = 1

@@ -96,15 +96,7 @@ func (l *Link) Publish(p *packet.Publish) error {
 		return l.refuseOne(p, &topicRef{code: packet.CodeQuotaExceeded, reason: err.Error()})
 	}
 	if ref.delayed {
-		l.unlocate()
-		if ref.queue {
-			msg.Props = withHost(msg.Props, l.host())
-		}
-		mut, due := l.m.delayed.put(ref, msg)
-		if in.muts = append(in.muts, mut); in.due == 0 || due < in.due {
-			in.due = due
-		}
-		in.bytes += len(mut.Value)
+		l.delay(ref, msg)
 		return l.accept(p)
 	}
 	if p.Retain && !ref.queue {
@@ -119,6 +111,20 @@ func (l *Link) Publish(p *packet.Publish) error {
 		defer l.Flush()
 	}
 	return l.accept(p)
+}
+
+// delay has a message wait for its time: it is a change of state, and not one of the messages that are appended.
+func (l *Link) delay(ref *topicRef, msg *store.Message) {
+	in := l.in
+	l.unlocate()
+	if ref.queue {
+		msg.Props = withHost(msg.Props, l.host())
+	}
+	mut, due := l.m.delayed.put(ref, msg)
+	if in.muts = append(in.muts, mut); in.due == 0 || due < in.due {
+		in.due = due
+	}
+	in.bytes += len(mut.Value)
 }
 
 var errQueueFull = errors.New("the queue is full")
