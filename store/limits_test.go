@@ -400,6 +400,8 @@ func TestDropsAreReadInAdvance(t *testing.T) {
 	if got := r.Stats().TopicDropped; got != 1+5*readAhead*3/4 {
 		t.Errorf("%d dropped", got)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.depth != readAhead {
 		t.Errorf("a publisher had to read itself: %d are read in advance now", l.depth)
 	}
