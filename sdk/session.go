@@ -57,8 +57,10 @@ func startSession(ctx context.Context, s *session) error {
 		cancel()
 		close(s.done)
 		s.out.close(ErrClosed)
-		if hint := diagnose.Hint(ctx, s.o.url, err); hint != "" && !errors.Is(err, ErrRefused) {
-			err = fmt.Errorf("%w; %s", err, hint)
+		if !errors.Is(err, ErrRefused) { // that says what is wrong, and a look at the port takes its time
+			if hint := diagnose.Hint(ctx, s.o.url, err); hint != "" {
+				err = fmt.Errorf("%w; %s", err, hint)
+			}
 		}
 		return fmt.Errorf("edgemq: connect to %s: %w", s.o.url.Redacted(), err)
 	}

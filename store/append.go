@@ -34,7 +34,7 @@ type Message struct {
 }
 
 // Completion is told once what became of an append. base is the offset of its first message.
-// It runs on the committer, so it must not block nor call Append.
+// It runs on the committer, or on a caller of AppendHere, while nobody else can commit: so it must not block nor call Append.
 type Completion interface {
 	Committed(base uint64, err error)
 }

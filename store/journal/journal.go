@@ -120,13 +120,13 @@ type Stats struct {
 	Bytes       int64 // of all slots
 }
 
-// Journal is an open journal. Append and Sync belong to one goroutine, the committer; Prepare,
+// Journal is an open journal. Append and Sync are for one goroutine at a time, whoever commits; Prepare,
 // Release, Position and Stats may be called beside it.
 type Journal struct {
 	opts Options
 	from Position
 
-	// The committer's own.
+	// Of whoever commits.
 	cur    *slot
 	pos    int64  // where the next group goes in cur
 	group  uint64 // seq of the last group appended
