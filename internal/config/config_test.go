@@ -305,6 +305,8 @@ environment variable EDGEMQ_LOG_LEVLE: there is no such key; is EDGEMQ_LOG_LEVEL
 environment variable EDGEMQ_SYS_INTERVAL: sys.interval: "1ns" is not possible: it must be 0 or a duration from 100ms to 1h`,
 		},
 		{"a tab", "log:\n\tlevel: debug\n", nil, nil, "my.yaml:2: this is not YAML: found character that cannot start any token; indent with spaces, not tabs, and put texts with special characters in quotes"},
+		{"two documents", "data: a\n---\nlog: {level: debug}\n", nil, nil, "my.yaml:3: a second document begins here (after ---): settings are one"},
+		{"an empty document and another", "---\n---\ndata: a\n", nil, nil, "my.yaml:3: a second document begins here (after ---): settings are one"},
 		{"an anchor in itself", "data: &a [*a]\n", nil, nil, "my.yaml:1: data: anchor 'a' value contains itself"},
 	}
 	for _, tt := range tests {

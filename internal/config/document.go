@@ -1,7 +1,10 @@
 package config
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -20,16 +23,25 @@ type document struct {
 // parseDocument finds the keys of the file and refuses the unknown ones.
 func parseDocument(path string, b []byte) (*document, []Problem) {
 	d := &document{path: path, lines: map[string]int{}, values: map[string]any{}}
-	var root yaml.Node
-	if err := yaml.Unmarshal(b, &root); err != nil {
-		return d, []Problem{syntaxProblem(path, err)}
+	var top *yaml.Node
+	for dec, n := yaml.NewDecoder(bytes.NewReader(b)), 0; ; n++ {
+		var root yaml.Node
+		if err := dec.Decode(&root); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return d, []Problem{syntaxProblem(path, err)}
+		}
+		next := root.Content[0]
+		if next.Kind == yaml.ScalarNode && next.Tag == "!!null" {
+			continue // nothing but comments
+		}
+		if n > 0 { // a reader that stops at the end of the first one would ignore it
+			return d, []Problem{{Where: d.at(next.Line), line: next.Line, Message: "a second document begins here (after ---): settings are one"}}
+		}
+		top = next
 	}
-	if len(root.Content) == 0 {
+	if top == nil {
 		return d, nil // an empty file
-	}
-	top := root.Content[0]
-	if top.Kind == yaml.ScalarNode && top.Tag == "!!null" {
-		return d, nil // nothing but comments
 	}
 	if top.Kind != yaml.MappingNode {
 		return d, []Problem{{Where: d.at(top.Line), line: top.Line, Message: "this is not a list of settings like \"data: ./data\""}}
