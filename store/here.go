@@ -58,7 +58,10 @@ func (s *Store) commitHere(before func()) bool {
 	if here {
 		var err error
 		if here, err = s.commitOpen(before); err != nil { // nothing is open if the committer was quicker
-			poke(s.open.wake) // the committer's goroutine ends with the same error
+			// The store has failed, or is told to stop while there is no room. As with the committer's goroutine nothing may come
+			// after what is not there, or there would be a gap in the offsets.
+			_ = s.failRest(err)
+			poke(s.open.wake)
 		}
 	}
 	whole = true

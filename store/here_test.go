@@ -204,6 +204,43 @@ func TestCommitHereOfWhatIsCommitted(t *testing.T) {
 	}
 }
 
+// A store that is told to stop while a caller waits for room gives up the caller's group, and takes nothing after it: there would be a gap.
+func TestStopWhileHereWaitsForRoom(t *testing.T) {
+	disk := vfstest.NewDisk(vfstest.Never)
+	defer disk.Close()
+	o := small("data")
+	o.FS = disk
+	s, err := Open(o) // not run, so that no other file is prepared
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	stop := make(chan struct{})
+	close(stop)
+	c := &s.committer
+	c.stop, c.spare, c.lazy = stop, newBatch(), time.NewTimer(time.Hour)
+	disk.SetCapacity(1)
+	done := make(based, 1)
+	for err == nil {
+		if _, err := s.put([]Message{{Payload: make([]byte, 30<<10)}}, nil, appendMode{durable: true}, done); err != nil {
+			t.Fatal(err)
+		}
+		c.quick.Store(true)
+		c.alone.Store(true)
+		s.fileUsed.Store(0) // others have made the group larger since the caller looked
+		if !s.commitHere(nil) {
+			t.Fatal("not committed here")
+		}
+		err = (<-done).err
+	}
+	if !errors.Is(err, ErrFull) {
+		t.Fatalf("told %v", err)
+	}
+	if err := s.append(nil, []Mutation{record.Put(record.BucketMeta, []byte("k"), []byte("v"))}, appendMode{durable: true}, nil); !errors.Is(err, ErrFull) {
+		t.Errorf("after the group that was given up: %v", err)
+	}
+}
+
 // The committer's goroutine may have waited for the disk, and a reader that commits may do so beside it: whoever still waits for
 // progress is still told of it.
 func TestWaitsAreCounted(t *testing.T) {
