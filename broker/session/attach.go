@@ -47,6 +47,9 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 		s = nil
 	}
 	m.follow(l)
+	if c.Will != nil {
+		m.publishOrphansOf(c.ClientID)
+	}
 	if present = s != nil; !present {
 		s = m.newSession(c.ClientID, expiry > 0)
 	}

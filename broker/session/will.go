@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/edgemq/edgemq/broker/packet"
@@ -243,25 +244,55 @@ func (m *Manager) orphan(client string, w *will) {
 // orphanedWills publishes them, those that it can.
 func (m *Manager) orphanedWills() {
 	m.orphansMu.Lock()
-	all := m.orphans
-	m.orphans = nil
+	n := len(m.orphans)
 	m.orphansMu.Unlock()
-	for _, o := range all {
-		if err := m.publishOrphan(o); err != nil {
-			m.logger.Debug("publishing a Will failed, trying again", "client", o.client, "topic", o.will.topic, "err", err)
-			m.orphan(o.client, o.will)
+	for range n {
+		m.mu.Lock()
+		if o, ok := m.takeOrphan(func(orphan) bool { return true }); ok {
+			m.publishOrphan(o)
 		}
+		m.mu.Unlock()
 	}
 }
 
-func (m *Manager) publishOrphan(o orphan) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// publishOrphansOf publishes those of a client that comes with a new Will, which takes their place in the state: a crash would lose them. mu is held.
+func (m *Manager) publishOrphansOf(client string) {
+	var own []orphan
+	for {
+		o, ok := m.takeOrphan(func(o orphan) bool { return o.client == client })
+		if !ok {
+			break
+		}
+		own = append(own, o)
+	}
+	for _, o := range own {
+		m.publishOrphan(o)
+	}
+}
+
+// takeOrphan takes the first that is wanted. mu is held until it has been published or is back, so that nobody misses it.
+func (m *Manager) takeOrphan(want func(orphan) bool) (o orphan, ok bool) {
+	m.orphansMu.Lock()
+	defer m.orphansMu.Unlock()
+	i := slices.IndexFunc(m.orphans, want)
+	if i < 0 {
+		return orphan{}, false
+	}
+	o = m.orphans[i]
+	m.orphans = slices.Delete(m.orphans, i, i+1)
+	return o, true
+}
+
+// publishOrphan publishes one, or puts it back. mu is held.
+func (m *Manager) publishOrphan(o orphan) {
 	last := true
 	if s := m.sessions[o.client]; s != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		last = s.will == nil
 	}
-	return m.publishWill(o.client, false, o.will, last)
+	if err := m.publishWill(o.client, false, o.will, last); err != nil {
+		m.logger.Debug("publishing a Will failed, trying again", "client", o.client, "topic", o.will.topic, "err", err)
+		m.orphan(o.client, o.will)
+	}
 }

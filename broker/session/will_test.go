@@ -1,10 +1,13 @@
 package session
 
 import (
+	"bytes"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/edgemq/edgemq/broker/feed"
+	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/store"
 	"github.com/edgemq/edgemq/store/record"
 )
@@ -53,6 +56,39 @@ func TestWillOfAClientThatReturnsFirst(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The Will of a session that ended with the broker is published before the next Will of its client takes its place in the state: the broker may die again
+// before it has looked for Wills that are due.
+func TestNextWillOfAClientThatReturnsFirst(t *testing.T) {
+	log := openStore(t)
+	w := &will{topic: "will", body: []byte("gone")}
+	w.flags = w.flags.WithQoS(1)
+	done := make(committed, 1)
+	if err := log.Append(nil, []store.Mutation{w.mutation("c"), w.mutation("other")}, true, done); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	m := newManager(t, log)
+	local, remote := net.Pipe()
+	defer remote.Close()
+	l := m.NewLink(local)
+	l.Connect = &packet.Connect{Version: packet.V311, ClientID: "c", Clean: true, Will: &packet.Will{Topic: "will", QoS: 1, Payload: []byte("next")}}
+	if _, err := m.Attach(l); err != nil {
+		t.Fatal(err)
+	}
+	if n := log.Committed() - log.First(); n != 1 {
+		t.Errorf("%d Wills are published when the next one is on disk, want 1", n)
+	}
+	if v, ok, err := log.Get(record.BucketWills, []byte("c")); err != nil || !ok || !bytes.HasSuffix(v, []byte("next")) {
+		t.Errorf("in the state is %q, %v, %v", v, ok, err)
+	}
+	m.orphanedWills()
+	if len(m.orphans) != 0 || log.Next()-log.First() != 2 {
+		t.Errorf("%d Wills are left, %d published", len(m.orphans), log.Next()-log.First())
+	}
+	m.Detach(l)
+	l.Close()
 }
 
 // What goes to the dead letters of a full queue is counted once it is stored, however often that was tried.
