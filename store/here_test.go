@@ -39,7 +39,7 @@ func TestAppendHere(t *testing.T) {
 		{"company", func(r *running) func() { r.committer.alone.Store(false); return nil }, false},
 		{"the committer at work", func(r *running) func() {
 			r.committer.mu.Lock()
-			return func() { time.AfterFunc(5*time.Millisecond, r.committer.mu.Unlock) }
+			return r.committer.mu.Unlock
 		}, false},
 		{"the end of a journal file", func(r *running) func() {
 			used := r.fileUsed.Swap(r.opt.JournalFileBytes)
@@ -47,35 +47,40 @@ func TestAppendHere(t *testing.T) {
 		}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := start(t, small(t.TempDir()))
-			r.put(Message{Payload: []byte("the committer")})
-			r.rest()
-			undo := func() {}
-			if row.but != nil {
-				if u := row.but(r); u != nil {
-					undo = u
+			synctest.Test(t, func(t *testing.T) {
+				o := small("/data")
+				o.FS = vfstest.NewDisk(vfstest.Never)
+				r := start(t, o)
+				r.put(Message{Payload: []byte("the committer")})
+				synctest.Wait() // answers do not tell that the committer rests
+				r.committer.quick.Store(true)
+				undo := func() {}
+				if row.but != nil {
+					if u := row.but(r); u != nil {
+						undo = u
+					}
 				}
-			}
-			done := make(based, 1)
-			calls := 0
-			here, err := r.AppendHere([]Message{{Payload: []byte("here")}}, nil, done, func() {
-				if calls++; len(done) > 0 {
-					t.Error("answered before the caller knows")
+				done := make(based, 1)
+				calls := 0
+				here, err := r.AppendHere([]Message{{Payload: []byte("here")}}, nil, done, func() {
+					if calls++; len(done) > 0 {
+						t.Error("answered before the caller knows")
+					}
+				})
+				undo()
+				if err != nil || here != row.want {
+					t.Errorf("here %v, %v", here, err)
+				}
+				if here != (calls == 1) || here && len(done) == 0 {
+					t.Errorf("here %v, told %d times, %d answers", here, calls, len(done))
+				}
+				if a := <-done; a.err != nil {
+					t.Error(a.err)
+				}
+				if recs := r.read(1); len(recs) != 2 || string(recs[1].Payload) != "here" {
+					t.Errorf("read back: %d records", len(recs))
 				}
 			})
-			undo()
-			if err != nil || here != row.want {
-				t.Errorf("here %v, %v", here, err)
-			}
-			if here != (calls == 1) || here && len(done) == 0 {
-				t.Errorf("here %v, told %d times, %d answers", here, calls, len(done))
-			}
-			if a := <-done; a.err != nil {
-				t.Error(a.err)
-			}
-			if recs := r.read(1); len(recs) != 2 || string(recs[1].Payload) != "here" {
-				t.Errorf("read back: %d records", len(recs))
-			}
 		})
 	}
 }
@@ -145,49 +150,52 @@ func TestAppendHereFails(t *testing.T) {
 		{"panic", nil, errPanic},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			disk := vfstest.NewDisk(vfstest.Never)
-			defer disk.Close()
-			o := small("data")
-			o.FS = disk
-			s, err := Open(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ran := make(chan error, 1)
-			go func() { ran <- s.Run(t.Context()) }()
-			r := &running{Store: s, t: t}
-			r.put(Message{})
-			r.rest()
-			done := make(based, 1)
-			var completion Completion = done
-			if row.rule != nil {
-				disk.Inject(row.rule)
-			} else {
-				completion = panics{} // a nil Completion
-			}
-			func() {
-				defer func() {
-					if p := recover(); (p != nil) != (row.rule == nil) {
-						t.Errorf("panic: %v", p)
+			synctest.Test(t, func(t *testing.T) {
+				disk := vfstest.NewDisk(vfstest.Never)
+				defer disk.Close()
+				o := small("data")
+				o.FS = disk
+				s, err := Open(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ran := make(chan error, 1)
+				go func() { ran <- s.Run(t.Context()) }()
+				r := &running{Store: s, t: t}
+				r.put(Message{})
+				synctest.Wait()
+				r.committer.quick.Store(true)
+				done := make(based, 1)
+				var completion Completion = done
+				if row.rule != nil {
+					disk.Inject(row.rule)
+				} else {
+					completion = panics{} // a nil Completion
+				}
+				func() {
+					defer func() {
+						if p := recover(); (p != nil) != (row.rule == nil) {
+							t.Errorf("panic: %v", p)
+						}
+					}()
+					here, err := r.AppendHere([]Message{{}}, nil, completion, func() {})
+					if !here || err != nil {
+						t.Errorf("here %v, %v", here, err)
+					}
+					if a := <-done; !errors.Is(a.err, ErrFailed) || !errors.Is(a.err, row.want) {
+						t.Errorf("answer: %v", a.err)
 					}
 				}()
-				here, err := r.AppendHere([]Message{{}}, nil, completion, func() {})
-				if !here || err != nil {
-					t.Errorf("here %v, %v", here, err)
+				if err := <-ran; !errors.Is(err, row.want) {
+					t.Errorf("Run: %v", err)
 				}
-				if a := <-done; !errors.Is(a.err, ErrFailed) || !errors.Is(a.err, row.want) {
-					t.Errorf("answer: %v", a.err)
+				if err := r.Append(nil, nil, true, nil); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), row.want.Error()) {
+					t.Errorf("append after it: %v", err)
 				}
-			}()
-			if err := <-ran; !errors.Is(err, row.want) {
-				t.Errorf("Run: %v", err)
-			}
-			if err := r.Append(nil, nil, true, nil); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), row.want.Error()) {
-				t.Errorf("append after it: %v", err)
-			}
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
 		})
 	}
 }

@@ -45,7 +45,8 @@ type index struct {
 	size  uint64        // offsets a block
 	until atomic.Uint64 // first offset that is neither in a file nor in open
 
-	work sync.Mutex // held by who makes the index
+	work    sync.Mutex      // held by who makes the index
+	without map[uint64]bool // blocks that get none, since entries of theirs are damaged; guarded by work
 
 	blockTopics blockTopics
 
@@ -63,6 +64,7 @@ type openBlock struct {
 	topics []uint32 // by offset - base; 0 for an offset without a record
 	sizes  []uint32
 	keys   []indexKey
+	bad    []uint64 // offsets whose entry is damaged, ascending: nobody knows their topics, so everybody has to look at them
 }
 
 // indexKey is one key of a record.
@@ -73,7 +75,7 @@ type indexKey struct {
 
 func (x *index) init(s *Store, size uint64) {
 	x.s, x.size = s, size
-	x.have, x.cache = map[uint64]bool{}, map[uint64]*indexBlock{}
+	x.have, x.without, x.cache = map[uint64]bool{}, map[uint64]bool{}, map[uint64]*indexBlock{}
 }
 
 func (x *index) dir() string { return x.s.opt.path("index") }
@@ -147,7 +149,7 @@ func (x *index) catchUp(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !x.has(block) {
+		if !x.has(block) && !x.without[block] {
 			if err := x.build(ctx, block); err != nil {
 				return fmt.Errorf("block %d: %w", block, err)
 			}
@@ -165,6 +167,11 @@ func (x *index) has(block uint64) bool {
 
 // drop removes the files of blocks before the given one.
 func (x *index) drop(before uint64) error {
+	for block := range x.without {
+		if block < before {
+			delete(x.without, block)
+		}
+	}
 	x.mu.Lock()
 	var gone []uint64
 	for block := range x.have {
@@ -205,6 +212,15 @@ func (x *index) build(ctx context.Context, block uint64) error {
 	x.mu.RUnlock()
 	if err := x.scan(ctx, &o, o.base+x.size); err != nil {
 		return err
+	}
+	if len(o.bad) > 0 { // the ledger has to be read, so that nobody passes by them
+		x.without[block] = true
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if x.open.base == o.base {
+			x.open = openBlock{}
+		}
+		return nil
 	}
 	print, err := x.fingerprint(block)
 	if err != nil {
@@ -282,6 +298,9 @@ func (x *index) scan(ctx context.Context, o *openBlock, end uint64) error {
 			topic := e.Topic
 			if e.Segment == 0 {
 				topic = 0
+			}
+			if off := at + uint64(i); e.Bad && off >= x.s.First() { // below, it is deleted
+				o.bad = append(o.bad, off)
 			}
 			o.topics, o.sizes = append(o.topics, topic), append(o.sizes, e.Length)
 		}

@@ -122,3 +122,46 @@ func TestDamagedEntryOfAnIndexedBlock(t *testing.T) {
 		t.Errorf("%d records, gap %+v, %v", len(recs), gap, err)
 	}
 }
+
+// An index that was made when the ledger was damaged already has no topic for the damaged entries: who asks it for a few topics still comes by them, in
+// a block that is whole and in the newest.
+func TestDamagedEntryBeforeTheIndex(t *testing.T) {
+	o := small(t.TempDir())
+	o.indexBlock = 64
+	r := start(t, o)
+	for i := range 200 {
+		topic := "b"
+		if i%50 == 0 {
+			topic = "a"
+		}
+		r.put(numbered(r.topic(topic), r.client("c"), i, 10))
+	}
+	r.checkpointAll()
+	r.end()
+	path := filepath.Join(o.Dir, "ledger", "00000000.ldg")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, offset := range []int{80, 195} {
+		b[record.FileHeaderSize+offset*ledger.EntrySize+8] ^= 1
+	}
+	if err := errors.Join(os.WriteFile(path, b, 0o600), os.RemoveAll(filepath.Join(o.Dir, "index"))); err != nil {
+		t.Fatal(err)
+	}
+	r = start(t, o)
+	r.await("the index", func() bool { return r.index.until.Load() > 195 })
+	wanted := r.topic("a")
+	only := func(topic uint32) bool { return topic == wanted }
+	var gap Gap
+	var recs []Record
+	for next := uint64(1); next < r.Committed(); {
+		lim := Limits{Dropped: &gap, Topics: only}
+		if recs, next, err = r.NewReader().Read(recs, next, lim, func(_ uint64, topic uint32) bool { return only(topic) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(recs) != 4 || gap != (Gap{80, 196, 2}) {
+		t.Errorf("%d records, gap %+v", len(recs), gap)
+	}
+}

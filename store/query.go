@@ -101,7 +101,7 @@ func (q *read) wantedIn(base, end uint64) ([]uint64, bool) {
 			if topic != last {
 				last, wanted = topic, topic != 0 && q.topics(topic)
 			}
-			if !wanted {
+			if !wanted && !(topic == 0 && o.damaged(q.next+uint64(i))) {
 				continue
 			}
 			if offs = append(offs, q.next+uint64(i)); len(offs) > int(x.size)/sparse {
@@ -139,6 +139,12 @@ func (q *read) wantedIn(base, end uint64) ([]uint64, bool) {
 		offs = offs[:len(offs)-1]
 	}
 	return offs, true
+}
+
+// damaged tells whether an offset's entry is damaged.
+func (o *openBlock) damaged(offset uint64) bool {
+	_, ok := slices.BinarySearch(o.bad, offset)
+	return ok
 }
 
 // postings returns the offsets of several topics, ascending.
