@@ -101,7 +101,7 @@ func (f *Feed) edges(pos uint64) []uint64 {
 			es = append(es, off)
 		}
 	}
-	for flt := range f.filters.all() {
+	for flt := range f.filters.All() {
 		add(flt.From)
 	}
 	for _, p := range f.past {

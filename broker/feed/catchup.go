@@ -249,7 +249,7 @@ func (f *Feed) lagging(micros int64) bool {
 // fallBehind gives up on a feed that is too far behind and has no right to wait; f.mu is held.
 func (f *Feed) fallBehind() {
 	reliable := false
-	for flt := range f.filters.all() {
+	for flt := range f.filters.All() {
 		reliable = reliable || flt.QoS > 0
 	}
 	if !reliable {

@@ -44,6 +44,9 @@ type Filter struct {
 	Era uint32
 }
 
+// Key implements topic.Filtered.
+func (f *Filter) Key() string { return f.Filter }
+
 // Match says under which subscriptions a record is delivered. It is shared and must not be changed.
 type Match struct {
 	QoS               byte
@@ -113,7 +116,7 @@ type Feed struct {
 	batch   []ref // what the group in hand has for it
 
 	mu      sync.Mutex
-	filters filterSet
+	filters topic.Filters[*Filter]
 	gen     uint64                          // counts changes of filters
 	own     *topic.Index[struct{}, *Filter] // of filters, built when matching by hand would be slow
 	live    bool                            // the dispatcher pushes; changed with Hub.mu held too
@@ -186,8 +189,8 @@ func (f *Feed) Stats() Stats {
 func (f *Feed) Filters() []Filter {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fs := make([]Filter, 0, f.filters.len())
-	for flt := range f.filters.all() {
+	fs := make([]Filter, 0, f.filters.Len())
+	for flt := range f.filters.All() {
 		fs = append(fs, *flt)
 	}
 	return fs
@@ -197,7 +200,7 @@ func (f *Feed) Filters() []Filter {
 func (f *Feed) Filter(filter string) (Filter, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if flt := f.filters.get(filter); flt != nil {
+	if flt, ok := f.filters.Get(filter); ok {
 		return *flt, true
 	}
 	return Filter{}, false
@@ -211,7 +214,7 @@ func (f *Feed) Subscribe(flt Filter) (from uint64, existed bool) {
 	defer h.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if old := f.filters.get(flt.Filter); old != nil {
+	if old, ok := f.filters.Get(flt.Filter); ok {
 		flt.From, flt.Era, existed = old.From, old.Era, true
 	} else if flt.From == Now {
 		flt.From = h.log.Next()
@@ -229,7 +232,7 @@ func (f *Feed) Bind(flt Filter) (existed bool) {
 	defer h.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.filters.get(flt.Filter) != nil {
+	if _, ok := f.filters.Get(flt.Filter); ok {
 		return true
 	}
 	f.ghosts = slices.DeleteFunc(f.ghosts, func(g *ghost) bool { return g.Filter.Filter == flt.Filter }) // its new life begins anew
@@ -252,7 +255,7 @@ func (f *Feed) Bind(flt Filter) (existed bool) {
 
 // setFilter stores a filter; Hub.mu and f.mu are held.
 func (f *Feed) setFilter(flt Filter) {
-	f.filters.set(&flt)
+	f.filters.Set(&flt)
 	f.gen++
 	f.own = nil
 	f.hub.guards.add(f, flt.Filter)
@@ -272,12 +275,12 @@ func (f *Feed) Unsubscribe(filter string) bool {
 	defer h.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	old := f.filters.get(filter)
+	old, _ := f.filters.Get(filter)
 	if old == nil {
 		return false
 	}
 	f.haunt(old)
-	f.filters.remove(filter)
+	f.filters.Remove(filter)
 	h.guards.remove(f, filter)
 	f.gen++
 	f.own = nil
@@ -321,7 +324,7 @@ func (f *Feed) Orphans() (seqs []uint64) {
 // index puts the filters into the Hub's index; Hub.mu and f.mu are held.
 func (f *Feed) index() {
 	f.indexed = true
-	for flt := range f.filters.all() {
+	for flt := range f.filters.All() {
 		f.hub.index.Add(flt.Filter, f, flt)
 		f.hub.invalidate(flt.Filter)
 	}
@@ -332,7 +335,7 @@ func (f *Feed) unindex() {
 		return
 	}
 	f.indexed = false
-	for flt := range f.filters.all() {
+	for flt := range f.filters.All() {
 		f.hub.index.Remove(flt.Filter, f)
 		f.hub.invalidate(flt.Filter)
 	}
@@ -459,8 +462,8 @@ func (f *Feed) targetOf(topicID uint32) *target {
 func (f *Feed) target(topicID uint32) *target {
 	name := f.hub.log.TopicName(topicID)
 	t := &target{feed: f}
-	if f.filters.len() <= fewFilters {
-		for flt := range f.filters.all() {
+	if f.filters.Len() <= topic.FewFilters {
+		for flt := range f.filters.All() {
 			if topic.Match(flt.Filter, name) {
 				t.filters = append(t.filters, flt)
 			}
@@ -468,7 +471,7 @@ func (f *Feed) target(topicID uint32) *target {
 	} else {
 		if f.own == nil {
 			f.own = &topic.Index[struct{}, *Filter]{}
-			for flt := range f.filters.all() {
+			for flt := range f.filters.All() {
 				f.own.Add(flt.Filter, struct{}{}, flt)
 			}
 		}

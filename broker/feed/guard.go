@@ -18,7 +18,7 @@ func (g *guards) on(f *Feed) bool { return f.durable && f.hub.log.HasPolicies() 
 
 // open adds a feed that is opened.
 func (g *guards) open(f *Feed) {
-	for flt := range f.filters.all() {
+	for flt := range f.filters.All() {
 		g.add(f, flt.Filter)
 	}
 }

@@ -300,7 +300,7 @@ func (h *Hub) Open(id string, o Options, filters ...Filter) (*Feed, error) {
 		f.keys = map[uint64]*key{}
 	}
 	for _, flt := range filters {
-		f.filters.set(&flt)
+		f.filters.Set(&flt)
 		f.era = max(f.era, flt.Era)
 	}
 	for _, g := range o.ghosts {
@@ -341,7 +341,7 @@ func (f *Feed) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unindex()
-	for flt := range f.filters.all() {
+	for flt := range f.filters.All() {
 		h.guards.remove(f, flt.Filter)
 	}
 	f.closed, f.live = true, false

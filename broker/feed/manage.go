@@ -43,7 +43,7 @@ func (q *Queues) Info(name string) (QueueInfo, error) {
 	for _, m := range f.members {
 		i.InFlight += m.sent
 	}
-	for flt := range f.filters.all() {
+	for flt := range f.filters.All() {
 		if flt.Filter != topic.QueuePrefix+name {
 			i.Bindings = append(i.Bindings, flt.Filter)
 		}
@@ -94,7 +94,7 @@ func (f *Feed) reset(to uint64) {
 	for _, m := range f.members {
 		m.sent = 0
 	}
-	for flt := range f.filters.all() { // walks and routes may be reading the old ones
+	for flt := range f.filters.All() { // walks and routes may be reading the old ones
 		moved := *flt
 		moved.From = min(flt.From, to)
 		f.setFilter(moved)

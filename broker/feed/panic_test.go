@@ -13,7 +13,7 @@ func TestPanicInAWalk(t *testing.T) {
 	f := n.feed("bad", Options{Start: 1})
 	f.Subscribe(Filter{Filter: "t", From: 1, QoS: 1})
 	f.mu.Lock()
-	f.filters.few = append(f.filters.few, nil)
+	f.ghosts = append(f.ghosts, nil)
 	f.mu.Unlock()
 	// Joining would put the filter into the index of all.
 	f.mu.Lock()
@@ -29,7 +29,7 @@ func TestPanicInAWalk(t *testing.T) {
 		t.Fatalf("the other feed has %d items", len(items))
 	}
 	f.mu.Lock()
-	f.filters.few = f.filters.few[:1]
+	f.ghosts = nil
 	f.gen++
 	f.mu.Unlock()
 	if items := bad.take(2); string(items[1].Payload) != "2" {

@@ -154,7 +154,7 @@ func (s *Session) deniedSubs(a *auth.Access) (filters []string) {
 	if a == nil {
 		return nil
 	}
-	for sub := range s.subs.all() {
+	for sub := range s.subs.All() {
 		flt, err := topic.ParseFilter(sub.Filter, s.m.opt.Topics)
 		if err == nil && maySubscribe(a, &flt) != nil {
 			filters = append(filters, sub.Filter)

@@ -151,7 +151,7 @@ func (m *Manager) Detach(l *Link) {
 	}
 	s.unsaved = false
 	muts := []store.Mutation{s.mutation(), s.resend.mutation(s.id)}
-	for sub := range s.subs.all() {
+	for sub := range s.subs.All() {
 		if sub.Retained {
 			muts = append(muts, s.saveSub(sub))
 		}

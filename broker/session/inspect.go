@@ -84,7 +84,7 @@ func (s *Session) info() Info {
 	if s.link != nil {
 		i.Connected, i.Remote, i.User, i.Version, i.Since = true, s.link.Remote, s.link.user, s.link.Version, s.link.since
 	}
-	for sub := range s.subs.all() {
+	for sub := range s.subs.All() {
 		i.Subscriptions = append(i.Subscriptions, Subscription{sub.Filter, sub.QoS, sub.ID})
 	}
 	slices.SortFunc(i.Subscriptions, func(a, b Subscription) int { return cmp.Compare(a.Filter, b.Filter) })
@@ -159,7 +159,7 @@ func (m *Manager) Subscriptions() (all, shared int) {
 	defer m.mu.Unlock()
 	for _, s := range m.sessions {
 		s.mu.Lock()
-		all += s.subs.len()
+		all += s.subs.Len()
 		shared += len(s.shares)
 		s.mu.Unlock()
 	}

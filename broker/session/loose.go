@@ -222,7 +222,7 @@ func (s *Session) sendAgain(l *Link, k flightKey, to resend) (size int, ok bool)
 		o.QoS = 2
 	}
 	for filter, f := range s.shares {
-		if sub, _ := s.subs.get(filter); f.ID() == k.feed {
+		if sub, _ := s.subs.Get(filter); f.ID() == k.feed {
 			if o.Retain = sub.RetainAsPublished && r.Flags.Has(record.FlagRetain); sub.ID != 0 {
 				o.SubscriptionIDs = []uint32{sub.ID}
 			}

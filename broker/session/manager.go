@@ -140,7 +140,7 @@ func (s *Session) resume() error {
 	if s.own != nil {
 		s.join(s.own, nil, topic.Filter{}, false)
 	}
-	for sub := range s.subs.all() {
+	for sub := range s.subs.All() {
 		flt, err := topic.ParseFilter(sub.Filter, s.m.opt.Topics)
 		if err != nil {
 			continue // the limits were lowered since; the subscription rests
@@ -221,7 +221,7 @@ func (m *Manager) forget(s *Session, muts []store.Mutation) {
 		}
 		muts = s.forgetKept(muts, k.feed, to.id)
 	}
-	for sub := range s.subs.all() {
+	for sub := range s.subs.All() {
 		muts = append(muts, record.Delete(record.BucketSubscriptions, subKey(s.id, sub.Filter)))
 	}
 	if err := m.hub.Save(muts, nil); err != nil {

@@ -98,7 +98,7 @@ func TestUnsubscribeAgainIsSaved(t *testing.T) {
 	s.Subscribe(l, &packet.Subscribe{PacketID: 1, Filters: []packet.Subscription{{Filter: "t", QoS: 1}}})
 	s.Subscribe(l, &packet.Subscribe{PacketID: 1, Filters: []packet.Subscription{{Filter: "u", QoS: 1}}}) // which waits for both
 	s.mu.Lock()
-	s.subs.remove("t")
+	s.subs.Remove("t")
 	s.mu.Unlock()
 	if codes, _ := s.Unsubscribe(l, []string{"t"}); codes[0] != packet.CodeNoSubscription {
 		t.Errorf("code 0x%X", codes[0])

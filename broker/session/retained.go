@@ -273,7 +273,7 @@ func (s *Session) retainedProgress(muts []store.Mutation) []store.Mutation {
 		if m.retained == nil {
 			continue
 		}
-		sub, ok := s.subs.get(m.filter)
+		sub, ok := s.subs.Get(m.filter)
 		if !ok {
 			continue
 		}
@@ -286,7 +286,7 @@ func (s *Session) retainedProgress(muts []store.Mutation) []store.Mutation {
 			s.members = slices.DeleteFunc(slices.Clone(s.members), func(x *membership) bool { return x == m })
 			muts = s.forgetFlights(muts, s.resend.drop(m.key)) // of messages that are retained no more
 		}
-		s.subs.set(sub)
+		s.subs.Set(sub)
 		if s.durable {
 			muts = append(muts, s.saveSub(sub))
 		}

@@ -38,7 +38,7 @@ type Session struct {
 	expiry  uint32
 	offline time.Time // since when, if link is nil
 	ended   bool
-	subs    subscriptions
+	subs    topic.Filters[subscription]
 	own     *feed.Feed            // of the ordinary subscriptions; nil while there never were any
 	shares  map[string]*feed.Feed // of the shared ones, by the filter as written
 	solos   map[string]*feed.Feed // of those that have one to themselves
@@ -66,6 +66,9 @@ type subscription struct {
 	After    string
 	Replay   bool // from a start of the client's choice: deliveries carry stamps
 }
+
+// Key implements topic.Filtered: the filter as the client wrote it.
+func (s subscription) Key() string { return s.Filter }
 
 // source is where deliveries come from: a place in a feed, or the retained messages of a subscription.
 type source interface {
@@ -194,9 +197,9 @@ func (s *Session) member(filter string) *membership {
 // leave ends all memberships; mu is held.
 func (s *Session) leave() {
 	for _, m := range s.members {
-		if sub, ok := s.subs.get(m.filter); ok && m.retained != nil {
+		if sub, ok := s.subs.Get(m.filter); ok && m.retained != nil {
 			sub.After, _ = m.retained.progress()
-			s.subs.set(sub)
+			s.subs.Set(sub)
 		}
 		s.keepApart(m)
 		m.Leave()

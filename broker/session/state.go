@@ -265,7 +265,7 @@ func (m *Manager) load() error {
 			bad = fmt.Errorf("subscription of client %q to %q: %w", client, filter, perr)
 			return false
 		}
-		s.subs.set(sub)
+		s.subs.Set(sub)
 		return true
 	})
 	if err = errors.Join(err, bad); err != nil {
@@ -302,7 +302,7 @@ func (m *Manager) load() error {
 // reopen opens the own feed of a session that was loaded.
 func (s *Session) reopen() error {
 	var filters []feed.Filter
-	for sub := range s.subs.all() {
+	for sub := range s.subs.All() {
 		flt, err := topic.ParseFilter(sub.Filter, s.m.opt.Topics)
 		if err == nil && flt.Kind == topic.Share {
 			if s.shares == nil {

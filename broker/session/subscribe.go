@@ -83,7 +83,7 @@ func (s *Session) subscribe(sub subscription, start *topic.Start, c *change) (co
 	case topic.Exclusive:
 		note, err = s.subscribeSolo(flt, sub, start, c)
 	default:
-		if old, ok := s.subs.get(sub.Filter); ok && old.Replay {
+		if old, ok := s.subs.Get(sub.Filter); ok && old.Replay {
 			sub.Replay = true // subscribed to again, without the property: it goes on where it is
 		}
 		if start != nil || flt.V5 || sub.Replay {
@@ -119,10 +119,10 @@ func (s *Session) subscribePlain(sub subscription, c *change) error {
 	sub.From = from
 	sub.Retained = sub.RetainHandling == 0 || sub.RetainHandling == 1 && !existed // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
 	sub.Retained = sub.Retained && s.m.retains(sub.Filter)
-	if old, _ := s.subs.get(sub.Filter); old.Retained && !sub.Retained {
+	if old, _ := s.subs.Get(sub.Filter); old.Retained && !sub.Retained {
 		sub.Retained, sub.After = true, old.After // what the last SUBSCRIBE began goes on
-		s.subs.set(sub)
-	} else if s.subs.set(sub); sub.Retained {
+		s.subs.Set(sub)
+	} else if s.subs.Set(sub); sub.Retained {
 		s.stopRetained(sub.Filter, false, c)
 		s.sendRetained(sub, topic.Filter{Filter: sub.Filter}, s.m.log.Next())
 	}
@@ -177,7 +177,7 @@ func (s *Session) attach(flt topic.Filter, sub subscription, c *change) error {
 
 // enroll makes the session a member of a feed with many, or changes the options of its membership.
 func (s *Session) enroll(f *feed.Feed, sub subscription, flt topic.Filter, stamps bool) {
-	s.subs.set(sub)
+	s.subs.Set(sub)
 	if m := s.member(sub.Filter); m != nil {
 		m.serve(sub)
 		m.SetQoS(sub.QoS)
@@ -215,7 +215,7 @@ func (s *Session) unsubscribe(filter string, access *auth.Access, c *change) byt
 		}
 		return packet.CodeSuccess
 	}
-	sub, ok := s.subs.get(filter)
+	sub, ok := s.subs.Get(filter)
 	if !ok {
 		// That memory has none says nothing of the disk, if an earlier UNSUBSCRIBE could not be saved.
 		if s.durable && !s.unsaved {
@@ -223,7 +223,7 @@ func (s *Session) unsubscribe(filter string, access *auth.Access, c *change) byt
 		}
 		return packet.CodeNoSubscription // [MQTT-3.11.3-2]
 	}
-	s.subs.remove(filter)
+	s.subs.Remove(filter)
 	if s.durable {
 		c.muts = append(c.muts, record.Delete(record.BucketSubscriptions, subKey(s.id, filter)))
 	}
