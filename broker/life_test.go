@@ -199,6 +199,28 @@ func TestKeepAlive(t *testing.T) {
 	})
 }
 
+// A packet that comes a byte at a time is no sign of life. [MQTT-3.1.2-22]
+func TestKeepAliveOfPartsOfPackets(t *testing.T) {
+	t.Parallel()
+	b := testbroker.Run(t, testbroker.Options{})
+	hello := clean("c")
+	hello.KeepAlive = 1
+	c := testbroker.ConnectRaw(t, b.Addr, packet.V5, hello)
+	start := time.Now()
+	for _, x := range packet.AppendPublish(nil, packet.V5, &packet.Outgoing{Topic: "t", Payload: make([]byte, 100)}) {
+		if c.TrySend([]byte{x}) != nil || time.Since(start) > 3*time.Second {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("still there after %v", took)
+	}
+	if code := c.ExpectClosed(); code != int(packet.CodeKeepAliveTimeout) {
+		t.Errorf("DISCONNECT 0x%X", code)
+	}
+}
+
 // A filter of very many levels is refused, at once.
 func TestManyLevels(t *testing.T) {
 	t.Parallel()

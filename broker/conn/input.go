@@ -35,6 +35,10 @@ const settleTime = 200 * time.Millisecond
 // idleTime is how long a client must have been silent to be one that rarely sends anything.
 const idleTime = time.Second
 
+// slowestPacket is the rate (bytes/s) at which a packet must come in to be waited for beyond the keep-alive: a client can send nothing else
+// meanwhile, and a large packet over a slow line may take it longer than that.
+const slowestPacket = 100
+
 // errKeepAlive means that the client was silent for too long.
 var errKeepAlive = errors.New("conn: keep-alive timeout")
 
@@ -70,13 +74,14 @@ type input struct {
 	brisk  bool              // before it they were more than a small buffer holds
 	waited bool              // the last read had to wait
 	idled  bool              // for long; or something was done that is rare, and needed much of a stack
+	took   bool              // a whole packet has come since last
 
 	err error                 // of try
 	try func(fd uintptr) bool // reads once; made once
 
 	interval time.Duration // of silence allowed; 0 for any
 	phase    int
-	last     time.Time // since when we wait for the client
+	last     time.Time // since when we wait for the client's next packet
 	deadline time.Time // set on the socket
 }
 
@@ -105,14 +110,15 @@ func (in *input) bytes() []byte { return in.buf[in.r:in.w] }
 func (in *input) take(n int) []byte {
 	b := in.buf[in.r : in.r+n : in.r+n]
 	in.r += n
+	in.took = true
 	return b
 }
 
 // fill reads once. need is the size of the frame that is not whole yet, 0 if unknown.
 func (in *input) fill(need int) error {
 	in.makeRoom(need)
-	if in.waited = false; in.phase != settled {
-		in.last = time.Now() // not before: while we did not read, the client was not silent
+	if in.waited = false; in.phase != settled && (in.took || in.len() == 0) {
+		in.last, in.took = time.Now(), false // not before: while we did not read, the client was not silent
 	}
 	for {
 		if err := in.setDeadline(); err != nil {
@@ -135,11 +141,16 @@ func (in *input) fill(need int) error {
 			in.phase, in.idled = settled, true
 			return nil
 		}
-		if in.interval == 0 || time.Since(in.last) >= in.interval {
+		if in.interval == 0 || time.Since(in.last) >= in.patience() {
 			return errKeepAlive
 		}
 		in.deadline = time.Time{} // it was set for an earlier read; the client has been heard of since
 	}
+}
+
+// patience is how long the next packet may be in coming. A part of one does not count as a sign of life, or a byte now and then would do.
+func (in *input) patience() time.Duration {
+	return in.interval + time.Duration(in.len())*(time.Second/slowestPacket)
 }
 
 // setDeadline moves the socket's deadline on, but not at every read of a plain socket: that costs more than the read. TLS
@@ -162,7 +173,7 @@ func (in *input) setDeadline() error {
 		if in.sys == nil {
 			slack = 0
 		}
-		if want := in.last.Add(in.interval); want.Sub(in.deadline) > slack {
+		if want := in.last.Add(in.patience()); want.Sub(in.deadline) > slack {
 			in.deadline = want
 			if err := in.raw.SetReadDeadline(want); err != nil {
 				return err

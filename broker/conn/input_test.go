@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +100,7 @@ func TestKeepAliveThroughLayers(t *testing.T) {
 			if err := in.fill(0); err != nil {
 				t.Fatal(err)
 			}
+			in.take(in.len())
 		}
 		start := time.Now()
 		if err := in.fill(0); !errors.Is(err, errKeepAlive) {
@@ -108,6 +110,50 @@ func TestKeepAliveThroughLayers(t *testing.T) {
 			t.Errorf("after %v", took)
 		}
 	})
+}
+
+// Packets are signs of life, parts of them are not [MQTT-3.1.2-22]; but a large one may take its time as long as it does come in.
+func TestKeepAliveOfPartsOfPackets(t *testing.T) {
+	const size = 20_000
+	for _, tc := range []struct {
+		name         string
+		piece, every int           // bytes, seconds
+		gone         time.Duration // when it is closed; 0 for not before the packet is whole
+	}{
+		{"a byte now and then", 1, 8, 15*time.Second + 10*time.Millisecond},
+		{"a piece now and then", 100, 7, 17 * time.Second}, // a second more for each that has come
+		{"a slow line", 1000, 8, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, client := net.Pipe()
+				var sender sync.WaitGroup
+				defer sender.Wait()
+				sender.Go(func() {
+					for err := error(nil); err == nil; {
+						time.Sleep(time.Duration(tc.every) * time.Second)
+						_, err = client.Write(make([]byte, tc.piece))
+					}
+				})
+				defer client.Close()
+				defer server.Close()
+				var in input
+				in.init(server, &session.Link{}, time.Now().Add(time.Minute))
+				in.keepAlive(10)
+				start := time.Now()
+				var err error
+				for err == nil && in.len() < size {
+					err = in.fill(size)
+				}
+				switch took := time.Since(start); {
+				case tc.gone == 0 && err != nil:
+					t.Errorf("%v with %d bytes, after %v", err, in.len(), took)
+				case tc.gone > 0 && (!errors.Is(err, errKeepAlive) || took != tc.gone):
+					t.Errorf("%v after %v, want %v", err, took, tc.gone)
+				}
+			})
+		})
+	}
 }
 
 // While we do not read, since the disk is slow or the client does not take its answers, the client is not silent.
