@@ -42,13 +42,18 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 			return false, err
 		}
 	}
+	if c.Will != nil && len(m.orphansOf(c.ClientID)) >= mostOrphans {
+		return false, &packet.Error{Code: packet.CodeQuotaExceeded, Msg: "earlier Wills of this client wait for room on the disk"}
+	}
 	s := m.sessions[c.ClientID]
 	if s != nil && m.takeOver(s, l) {
 		s = nil
 	}
 	m.follow(l)
+	var muts []store.Mutation
+	moved := func() {}
 	if c.Will != nil {
-		m.publishOrphansOf(c.ClientID)
+		muts, moved = m.makeWay(c.ClientID)
 	}
 	if present = s != nil; !present {
 		s = m.newSession(c.ClientID, expiry > 0)
@@ -57,7 +62,6 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 	defer s.mu.Unlock()
 	s.link, s.expiry, s.offline = l, expiry, time.Time{}
 	l.session.Store(s)
-	var muts []store.Mutation
 	switch {
 	case s.durable && !present && c.Will == nil:
 		m.newborn(s)
@@ -88,6 +92,7 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 			}
 			return false, fmt.Errorf("save session: %w", err)
 		}
+		moved()
 		s.unsaved = false
 	}
 	s.endDenied(l.allowed())

@@ -63,7 +63,7 @@ type Manager struct {
 	hosts     hosts
 	epochs    epochs
 	orphansMu sync.Mutex
-	orphans   []orphan
+	orphans   []*orphan
 
 	links   links
 	refs    refs

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/edgemq/edgemq/broker/packet"
@@ -94,21 +96,19 @@ func (s *Session) fireWill() {
 		return
 	}
 	s.will = nil
-	if err := s.m.publishWill(s.id, s.durable, w, true); err != nil {
+	if err := s.m.publishWill(s.id, s.id, s.durable, w); err != nil {
 		s.m.logger.Error("publishing a Will failed, trying again", "client", s.id, "topic", w.topic, "err", err)
-		s.m.orphan(s.id, w)
+		s.m.orphan(s.id, s.id, w)
 	}
 }
 
-// publishWill publishes a Will; last: the client has left no other since, so there is none in the state any more.
-func (m *Manager) publishWill(client string, durable bool, w *will, last bool) error {
+// publishWill publishes a Will that the state has under a key, and takes it from there.
+func (m *Manager) publishWill(key, client string, durable bool, w *will) error {
+	muts := []store.Mutation{record.Delete(record.BucketWills, []byte(key))}
 	if !m.opt.Auth.Rules().For(w.user, client).Publish(w.topic) { // the rules have changed since the CONNECT
 		m.denied.Add(1)
 		m.logger.Warn("a Will may not be published any more and is void", "client", client, "topic", w.topic)
-		if !last {
-			return nil
-		}
-		return m.log.Append(nil, []store.Mutation{record.Delete(record.BucketWills, []byte(client))}, true, nil)
+		return m.log.Append(nil, muts, true, nil)
 	}
 	id, err := m.log.ClientID(client, durable)
 	if err != nil {
@@ -124,10 +124,6 @@ func (m *Manager) publishWill(client string, durable bool, w *will, last bool) e
 	}
 	relay(&msg)
 	full := m.overflow(w.topic, &msg)
-	var muts []store.Mutation
-	if last {
-		muts = append(muts, record.Delete(record.BucketWills, []byte(client)))
-	}
 	var rs []retain
 	if _, queue := topic.QueueOf(w.topic); w.flags.Has(record.FlagRetain) && !queue { // [MQTT-3.1.2-14] [MQTT-3.1.2-15]
 		r := newRetain(w.topic, &msg, m.log.Now())
@@ -148,7 +144,7 @@ const willVersion = 2
 
 // mutation saves the Will: version u8, flags u16, expiry u32, delay u32, due i64 (ms since 1970, 0 while connected), topic, props and user, each
 // after its length as uvarint, payload.
-func (w *will) mutation(client string) store.Mutation {
+func (w *will) mutation(key string) store.Mutation {
 	b := []byte{willVersion}
 	b = binary.LittleEndian.AppendUint16(b, uint16(w.flags))
 	b = binary.LittleEndian.AppendUint32(b, w.expiry)
@@ -164,7 +160,7 @@ func (w *will) mutation(client string) store.Mutation {
 	b = append(b, w.props...)
 	b = binary.AppendUvarint(b, uint64(len(w.user)))
 	b = append(b, w.user...)
-	return record.Put(record.BucketWills, []byte(client), append(b, w.body...))
+	return record.Put(record.BucketWills, []byte(key), append(b, w.body...))
 }
 
 func parseWill(b []byte) (*will, error) {
@@ -208,14 +204,15 @@ func parseWill(b []byte) (*will, error) {
 func (m *Manager) loadWills(alive time.Time) error {
 	var bad error
 	err := m.log.Range(record.BucketWills, nil, func(k, v []byte) bool {
+		client, _, aside := strings.Cut(string(k), "\x00")
 		w, perr := parseWill(v)
 		if perr != nil {
-			bad = fmt.Errorf("will of client %q: %w", k, perr)
+			bad = fmt.Errorf("will of client %q: %w", client, perr)
 			return false
 		}
-		s := m.sessions[string(k)]
-		if s == nil { // a session that ended with its connection
-			m.orphan(string(k), w)
+		s := m.sessions[client]
+		if s == nil || aside { // a session that ended with its connection
+			m.orphan(string(k), client, w)
 			return true
 		}
 		if s.will = w; w.due.IsZero() {
@@ -231,68 +228,80 @@ func (m *Manager) loadWills(alive time.Time) error {
 
 // orphan is a Will that is due and has no session: it ended with the broker, or the Will could not be published at its end.
 type orphan struct {
+	key    string // in the state: the client id, or if it has left another Will since, that, NUL and a number
 	client string
 	will   *will
 }
 
-func (m *Manager) orphan(client string, w *will) {
+// mostOrphans is how many Wills of one client wait to be published at most, while the disk is full. One that has so many cannot leave another.
+const mostOrphans = 16
+
+func (m *Manager) orphan(key, client string, w *will) {
 	m.orphansMu.Lock()
 	defer m.orphansMu.Unlock()
-	m.orphans = append(m.orphans, orphan{client, w})
+	m.orphans = append(m.orphans, &orphan{key, client, w})
+}
+
+// orphansOf returns those of one client.
+func (m *Manager) orphansOf(client string) (own []*orphan) {
+	m.orphansMu.Lock()
+	defer m.orphansMu.Unlock()
+	for _, o := range m.orphans {
+		if o.client == client {
+			own = append(own, o)
+		}
+	}
+	return own
 }
 
 // orphanedWills publishes them, those that it can.
 func (m *Manager) orphanedWills() {
 	m.orphansMu.Lock()
-	n := len(m.orphans)
+	all := slices.Clone(m.orphans)
 	m.orphansMu.Unlock()
-	for range n {
+	for _, o := range all {
 		m.mu.Lock()
-		if o, ok := m.takeOrphan(func(orphan) bool { return true }); ok {
-			m.publishOrphan(o)
-		}
+		m.publishOrphan(o)
 		m.mu.Unlock()
 	}
 }
 
-// publishOrphansOf publishes those of a client that comes with a new Will, which takes their place in the state: a crash would lose them. mu is held.
-func (m *Manager) publishOrphansOf(client string) {
-	var own []orphan
-	for {
-		o, ok := m.takeOrphan(func(o orphan) bool { return o.client == client })
-		if !ok {
-			break
+// makeWay is called when a client comes with a new Will, which takes the client's place in the state. An earlier one that waits for room on the disk is
+// published now, or, if there still is none, moved to a key of its own by the mutations that are returned; once they are on their way, moved is called. mu is held.
+func (m *Manager) makeWay(client string) (muts []store.Mutation, moved func()) {
+	var first *orphan
+	last := 0
+	for _, o := range m.orphansOf(client) {
+		if m.publishOrphan(o) {
+			continue
 		}
-		own = append(own, o)
+		if o.key == client {
+			first = o
+		} else if n, err := strconv.Atoi(o.key[len(client)+1:]); err == nil {
+			last = max(last, n)
+		}
 	}
-	for _, o := range own {
-		m.publishOrphan(o)
+	if first == nil {
+		return nil, func() {}
 	}
+	key := client + "\x00" + strconv.Itoa(last+1)
+	return []store.Mutation{first.will.mutation(key)}, func() { first.key = key }
 }
 
-// takeOrphan takes the first that is wanted. mu is held until it has been published or is back, so that nobody misses it.
-func (m *Manager) takeOrphan(want func(orphan) bool) (o orphan, ok bool) {
+// publishOrphan publishes one, if nobody has yet, and reports whether it is gone. mu is held, so that nobody else does meanwhile.
+func (m *Manager) publishOrphan(o *orphan) (gone bool) {
+	m.orphansMu.Lock()
+	there := slices.Contains(m.orphans, o)
+	m.orphansMu.Unlock()
+	if !there {
+		return true
+	}
+	if err := m.publishWill(o.key, o.client, false, o.will); err != nil {
+		m.logger.Debug("publishing a Will failed, trying again", "client", o.client, "topic", o.will.topic, "err", err)
+		return false
+	}
 	m.orphansMu.Lock()
 	defer m.orphansMu.Unlock()
-	i := slices.IndexFunc(m.orphans, want)
-	if i < 0 {
-		return orphan{}, false
-	}
-	o = m.orphans[i]
-	m.orphans = slices.Delete(m.orphans, i, i+1)
-	return o, true
-}
-
-// publishOrphan publishes one, or puts it back. mu is held.
-func (m *Manager) publishOrphan(o orphan) {
-	last := true
-	if s := m.sessions[o.client]; s != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		last = s.will == nil
-	}
-	if err := m.publishWill(o.client, false, o.will, last); err != nil {
-		m.logger.Debug("publishing a Will failed, trying again", "client", o.client, "topic", o.will.topic, "err", err)
-		m.orphan(o.client, o.will)
-	}
+	m.orphans = slices.DeleteFunc(m.orphans, func(other *orphan) bool { return other == o })
+	return true
 }

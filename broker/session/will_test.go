@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -91,6 +92,37 @@ func TestNextWillOfAClientThatReturnsFirst(t *testing.T) {
 	l.Close()
 }
 
+// While the Wills of a client wait for room on the disk, it cannot leave more and more of them; without one it may come.
+func TestManyWillsOfOneClientWait(t *testing.T) {
+	m := newManager(t, openStore(t))
+	w := &will{topic: "will", body: make([]byte, 1<<20)} // more than a group of this store takes: it cannot be published
+	for range mostOrphans {
+		m.orphan("c\x007", "c", w)
+	}
+	for _, tt := range []struct {
+		name, client string
+		will         *packet.Will
+		code         byte
+	}{
+		{"another Will", "c", &packet.Will{Topic: "will"}, packet.CodeQuotaExceeded},
+		{"none", "c", nil, 0},
+		{"another client's", "other", &packet.Will{Topic: "will"}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			local, remote := net.Pipe()
+			defer remote.Close()
+			l := m.NewLink(local)
+			defer l.Close()
+			l.Connect = &packet.Connect{Version: packet.V5, ClientID: tt.client, Will: tt.will}
+			_, err := m.Attach(l)
+			if e, _ := errors.AsType[*packet.Error](err); (e == nil) != (tt.code == 0) || e != nil && e.Code != tt.code {
+				t.Errorf("got %v, want 0x%02X", err, tt.code)
+			}
+			m.Detach(l)
+		})
+	}
+}
+
 // What goes to the dead letters of a full queue is counted once it is stored, however often that was tried.
 func TestOverflowIsCountedOnce(t *testing.T) {
 	m := newManager(t, openStore(t))
@@ -108,14 +140,14 @@ func TestOverflowIsCountedOnce(t *testing.T) {
 	large := *w
 	large.body = make([]byte, 1<<20) // more than a group of this store takes
 	for range 3 {
-		if err := m.publishWill("c", true, &large, true); err == nil {
+		if err := m.publishWill("c", "c", true, &large); err == nil {
 			t.Fatal("it was stored")
 		}
 	}
 	if n := f.Stats().Dead; n != 0 {
 		t.Errorf("%d are counted, and none was stored", n)
 	}
-	if err := m.publishWill("c", true, w, true); err != nil {
+	if err := m.publishWill("c", "c", true, w); err != nil {
 		t.Fatal(err)
 	}
 	if n := f.Stats().Dead; n != 1 {
