@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -302,11 +303,100 @@ func TestConnectionsAfterReload(t *testing.T) {
 	receive(t, ann, 1, "x", false)
 }
 
+// A session is its user's: another neither takes it over nor ends it, nor raises its epoch, be its client connected or not. One of nobody is anybody's, and what is over is
+// nobody's.
+func TestSessionsBelongToUsers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	run := func(set ...string) *testbroker.InProcess {
+		users := filepath.Join(t.TempDir(), "users")
+		(&guarded{hashes: map[string][]byte{}, users: users, rules: users + "-rules"}).write(t, "ann bob", "")
+		return testbroker.Run(t, testbroker.Options{Dir: dir, Set: append([]string{"auth.users_file=" + users, "auth.anonymous=true"}, set...)})
+	}
+	b := run()
+	refused := func(t *testing.T, v packet.Version, c *packet.Connect, code, old byte) {
+		t.Helper()
+		if v != packet.V5 {
+			code = old
+		}
+		r := testbroker.DialRaw(t, b.Addr, v)
+		if ack := r.Connect(c); ack.Code != code || (ack.ReasonString != "") != (v == packet.V5) {
+			t.Errorf("CONNACK %+v, want 0x%02X", ack, code)
+		}
+		r.ExpectClosed()
+	}
+	epoch := func(c *packet.Connect, n string) *packet.Connect {
+		c.User = []packet.UserProperty{{Name: "@Epoch", Value: n}}
+		return c
+	}
+	others := func(t *testing.T, v packet.Version, id string) {
+		t.Helper()
+		refused(t, v, as(keeper(id), "bob"), packet.CodeNotAuthorized, 5)
+		refused(t, v, as(clean(id), "bob"), packet.CodeNotAuthorized, 5)
+		refused(t, v, keeper(id), packet.CodeNotAuthorized, 5) // nobody in particular
+		if v == packet.V5 {
+			refused(t, v, epoch(as(clean(id), "bob"), "9"), packet.CodeNotAuthorized, 5)
+		}
+	}
+	versions(t, func(t *testing.T, v packet.Version) {
+		id := fmt.Sprint("c", v)
+		ann := testbroker.ConnectRaw(t, b.Addr, v, as(keeper(id), "ann"))
+		ann.Subscribe("a", 1)
+		others(t, v, id)
+		ann.Ping()
+		ann.Close()
+		others(t, v, id)
+	})
+	b.Stop()
+	b = run()
+	versions(t, func(t *testing.T, v packet.Version) {
+		id := fmt.Sprint("c", v)
+		others(t, v, id)
+		ann := testbroker.DialRaw(t, b.Addr, v)
+		hello := as(keeper(id), "ann")
+		if v == packet.V5 {
+			epoch(hello, "1")
+		}
+		if ack := ann.Connect(hello); ack.Code != 0 || !ack.SessionPresent {
+			t.Errorf("CONNACK %+v", ack)
+		}
+		testbroker.ConnectRaw(t, b.Addr, v, clean("pub")).Publish("a", "x")
+		ann.Ack(ann.Delivery())
+		testbroker.ConnectRaw(t, b.Addr, v, as(clean(id), "ann")).Close()  // ends it
+		testbroker.ConnectRaw(t, b.Addr, v, as(keeper(id), "bob")).Close() // so this one is bob's
+		refused(t, v, as(keeper(id), "ann"), packet.CodeNotAuthorized, 5)
+		testbroker.ConnectRaw(t, b.Addr, v, keeper("nobody"+id)).Close()
+		testbroker.ConnectRaw(t, b.Addr, v, as(keeper("nobody"+id), "ann")).Close()
+		others(t, v, "nobody"+id)
+	})
+}
+
+// Where users' client ids begin with their names, others are not valid.
+func TestClientIDsBeginWithNames(t *testing.T) {
+	t.Parallel()
+	g := runGuarded(t, "ann", "anyone allow both #", "auth.client_ids=name", "auth.anonymous=true")
+	versions(t, func(t *testing.T, v packet.Version) {
+		for _, id := range []string{"ann", "ann-1", "ann/pump", ""} {
+			testbroker.ConnectRaw(t, g.Addr, v, as(clean(id), "ann")).Close()
+		}
+		testbroker.ConnectRaw(t, g.Addr, v, clean("anybody")).Close()
+		want := byte(packet.CodeClientIDInvalid)
+		if v != packet.V5 {
+			want = 2
+		}
+		for _, id := range []string{"anna", "bob", "bob-ann"} {
+			if ack := testbroker.DialRaw(t, g.Addr, v).Connect(as(clean(id), "ann")); ack.Code != want {
+				t.Errorf("%q: CONNACK %+v", id, ack)
+			}
+		}
+	})
+}
+
 // Another user who comes with a client id gets of the session's subscriptions those that are allowed to it, and nothing that
 // was on its way for the others.
 func TestSessionOfAnotherUser(t *testing.T) {
 	t.Parallel()
-	g := runGuarded(t, "ann bob pub", "user ann allow both #\nuser pub allow both #\nuser bob allow subscribe b/#\n")
+	g := runGuarded(t, "ann bob pub", "user ann allow both #\nuser pub allow both #\nuser bob allow subscribe b/#\n", "auth.client_ids=any")
 	versions(t, func(t *testing.T, v packet.Version) {
 		pub := testbroker.ConnectRaw(t, g.Addr, packet.V5, as(clean("pub"), "pub"))
 		for _, qos := range []byte{1, 2} {

@@ -22,7 +22,21 @@ import (
 type Options struct {
 	Users string // path of the users file; "" means that there are no users
 	Rules string // path of the rules file; "" means that everybody may do everything
+	IDs   IDs
 }
+
+// IDs says who may use a client id.
+type IDs byte
+
+// The values of IDs.
+const (
+	OwnerIDs IDs = iota // while it has a session, the user whose session that is
+	NamedIDs            // likewise, and users' ids begin with their names
+	AnyIDs              // whoever comes
+)
+
+// Separators are what may follow a user's name in its client ids.
+const Separators = "-_.:/"
 
 // Authority answers according to what the files said when they were last read. Its methods are safe for concurrent use. The
 // nil *Authority knows no users and allows everything.
@@ -92,6 +106,18 @@ func (a *Authority) Rules() *Rules {
 
 // HasUsers tells whether there is a users file.
 func (a *Authority) HasUsers() bool { return a != nil && a.opt.Users != "" }
+
+// Owned tells whether a session is one user's alone.
+func (a *Authority) Owned() bool { return a != nil && a.opt.IDs != AnyIDs }
+
+// MayUse tells whether a client id is one that a user may have; user is "" for a client without a name.
+func (a *Authority) MayUse(user, client string) bool {
+	if a == nil || a.opt.IDs != NamedIDs || user == "" {
+		return true
+	}
+	rest, ok := strings.CutPrefix(client, user)
+	return ok && (rest == "" || strings.IndexByte(Separators, rest[0]) >= 0)
+}
 
 // Counts tells how many users and rules there are.
 func (a *Authority) Counts() (users, rules int) {

@@ -330,7 +330,7 @@ func (c *Conn) fail(err error) {
 
 // Authenticate tells whether the client of the CONNECT is let in; the hook for it asks.
 func (c *Conn) Authenticate() bool {
-	d := session.Door{NoAnonymous: c.opt.NoAnonymous}
+	d := session.Door{NoAnonymous: c.opt.NoAnonymous, Assigned: c.assigned}
 	if c.opt.CertificateNames {
 		if s, ok := c.raw.(interface{ PeerName() string }); ok {
 			d.Certificate = s.PeerName()

@@ -28,6 +28,7 @@ type owner struct {
 type Door struct {
 	Certificate string // the name in the client's certificate, if names come from there; it goes before the CONNECT's
 	NoAnonymous bool   // without a name there is no way in
+	Assigned    bool   // the client id is one that we have made up
 }
 
 // Login lets the client of a CONNECT in, or says why not: a *packet.Error with the code for the CONNACK. The Will is looked at too, as it
@@ -66,6 +67,9 @@ func (l *Link) identify(d Door) error {
 		l.user, l.proof = c.Username, proof
 	case d.NoAnonymous:
 		return &packet.Error{Code: packet.CodeNotAuthorized, Msg: "a user name and password are needed"}
+	}
+	if !d.Assigned && !l.m.opt.Auth.MayUse(l.user, c.ClientID) { // [MQTT-3.1.3-8]
+		return &packet.Error{Code: packet.CodeClientIDInvalid, Msg: "the client id must be the user's name, or begin with it and one of " + auth.Separators}
 	}
 	return nil
 }

@@ -19,6 +19,9 @@ func (m *Manager) Attach(l *Link) (present bool, err error) {
 	if err := l.welcome(); err != nil {
 		return false, err
 	}
+	if err := m.own(l); err != nil { // before its @Epoch counts
+		return false, err
+	}
 	if err := m.connectEpoch(l, saved); err != nil {
 		return false, err
 	}
@@ -46,6 +49,9 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 		return false, &packet.Error{Code: packet.CodeQuotaExceeded, Msg: "earlier Wills of this client wait for room on the disk"}
 	}
 	s := m.sessions[c.ClientID]
+	if err := m.notOthers(s, l); err != nil {
+		return false, err
+	}
 	if s != nil && m.takeOver(s, l) {
 		s = nil
 	}
@@ -60,7 +66,7 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.link, s.expiry, s.offline = l, expiry, time.Time{}
+	s.link, s.expiry, s.offline, s.user = l, expiry, time.Time{}, l.user
 	l.session.Store(s)
 	switch {
 	case s.durable && !present && c.Will == nil:
@@ -100,6 +106,29 @@ func (m *Manager) attach(l *Link, saved *waiter) (present bool, err error) {
 	s.resumeLoose(l)
 	s.resumeReleased(l)
 	return present, s.resume()
+}
+
+// own returns an error if the client id of a link is not its user's.
+func (m *Manager) own(l *Link) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.notOthers(m.sessions[l.Connect.ClientID], l)
+}
+
+// notOthers returns an error if a session, which may be nil, is another user's than that of a link with its client id; mu is held. What has no user is
+// anybody's: it is from before there were users, or from somewhere where no names are asked for.
+func (m *Manager) notOthers(s *Session, l *Link) error {
+	if s == nil || !m.opt.Auth.Owned() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.user == "" || s.user == l.user || s.expired(m.log.Now()) {
+		return nil
+	}
+	m.loginsRefused.Add(1)
+	m.logger.Warn("client refused: its id has a session of another user", "client", s.id, "user", l.user, "owner", s.user, "remote", l.Remote)
+	return &packet.Error{Code: packet.CodeNotAuthorized, Msg: "the client id has a session of another user"}
 }
 
 // takeOver takes a session from the link that it has, if it has one, for another, and reports whether it ends, as it does if it is over or the

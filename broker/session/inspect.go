@@ -21,8 +21,8 @@ type Info struct {
 	ID            string
 	Connected     bool
 	Remote        string         // if Connected
-	User          string         // likewise; "" for none
-	Version       packet.Version // likewise
+	User          string         // whose it is; "" for nobody in particular
+	Version       packet.Version // if Connected
 	Since         time.Time      // of the connection, or of being offline; zero if that is not known
 	Durable       bool
 	Expiry        uint32 // seconds; Never for none
@@ -79,10 +79,10 @@ func (s *Session) info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := Info{
-		ID: s.id, Durable: s.durable, Expiry: s.expiry, Will: s.will != nil, Since: s.offline, InFlight: s.flights.n, own: s.own,
+		ID: s.id, Durable: s.durable, Expiry: s.expiry, Will: s.will != nil, Since: s.offline, InFlight: s.flights.n, own: s.own, User: s.user,
 	}
 	if s.link != nil {
-		i.Connected, i.Remote, i.User, i.Version, i.Since = true, s.link.Remote, s.link.user, s.link.Version, s.link.since
+		i.Connected, i.Remote, i.Version, i.Since = true, s.link.Remote, s.link.Version, s.link.since
 	}
 	for sub := range s.subs.All() {
 		i.Subscriptions = append(i.Subscriptions, Subscription{sub.Filter, sub.QoS, sub.ID})

@@ -37,6 +37,7 @@ type Session struct {
 	link    *Link // nil while offline
 	expiry  uint32
 	offline time.Time // since when, if link is nil
+	user    string    // whose it is; "" if its client came without a name
 	ended   bool
 	subs    topic.Filters[subscription]
 	own     *feed.Feed            // of the ordinary subscriptions; nil while there never were any

@@ -17,7 +17,7 @@ import (
 
 // The versions of the values below. docs/FORMAT.md describes them.
 const (
-	sessionVersion      = 1
+	sessionVersion      = 2 // 1 had no user
 	subscriptionVersion = 1
 	inflightVersion     = 1
 )
@@ -27,7 +27,7 @@ var errDamaged = errors.New("damaged value")
 // subKey is the key of a subscription: client, NUL, filter. Neither may contain a NUL. [MQTT-1.5.4-2]
 func subKey(client, filter string) []byte { return []byte(client + "\x00" + filter) }
 
-// mutation saves the session: version u8, expiry u32, offline since i64 (ms since 1970, 0 while connected). mu is held.
+// mutation saves the session: version u8, expiry u32, offline since i64 (ms since 1970, 0 while connected), user. mu is held.
 func (s *Session) mutation() store.Mutation {
 	b := []byte{sessionVersion}
 	b = binary.LittleEndian.AppendUint32(b, s.expiry)
@@ -35,23 +35,27 @@ func (s *Session) mutation() store.Mutation {
 	if s.link == nil {
 		since = s.offline.UnixMilli()
 	}
-	return record.Put(record.BucketSessions, []byte(s.id), binary.LittleEndian.AppendUint64(b, uint64(since)))
+	b = binary.LittleEndian.AppendUint64(b, uint64(since))
+	return record.Put(record.BucketSessions, []byte(s.id), append(b, s.user...))
 }
 
-func parseSession(b []byte) (expiry uint32, offline time.Time, err error) {
+// parse is the reverse of mutation.
+func (s *Session) parse(b []byte) error {
 	if len(b) < 1 {
-		return 0, time.Time{}, errDamaged
+		return errDamaged
 	}
-	if b[0] != sessionVersion {
-		return 0, time.Time{}, fmt.Errorf("version %d: %w", b[0], store.ErrVersion)
+	version := b[0]
+	if version == 0 || version > sessionVersion {
+		return fmt.Errorf("version %d: %w", version, store.ErrVersion)
 	}
-	if len(b) != 13 {
-		return 0, time.Time{}, errDamaged
+	if len(b) < 13 || version == 1 && len(b) > 13 {
+		return errDamaged
 	}
+	s.expiry, s.offline, s.user = binary.LittleEndian.Uint32(b[1:]), time.Time{}, string(b[13:])
 	if ms := int64(binary.LittleEndian.Uint64(b[5:])); ms != 0 {
-		offline = time.UnixMilli(ms)
+		s.offline = time.UnixMilli(ms)
 	}
-	return binary.LittleEndian.Uint32(b[1:]), offline, nil
+	return nil
 }
 
 const (
@@ -242,7 +246,7 @@ func (m *Manager) load() error {
 	alive := m.lastSign()
 	err := m.log.Range(record.BucketSessions, nil, func(k, v []byte) bool {
 		s := m.newSession(string(k), true)
-		if s.expiry, s.offline, bad = parseSession(v); bad != nil {
+		if bad = s.parse(v); bad != nil {
 			bad = fmt.Errorf("session of client %q: %w", k, bad)
 			return false
 		}

@@ -23,18 +23,25 @@ func TestSessionValue(t *testing.T) {
 		name    string
 		expiry  uint32
 		offline time.Time
+		user    string
 	}{
-		{"connected", 60, time.Time{}},
-		{"offline", Never, time.UnixMilli(1_700_000_000_123)},
+		{"connected", 60, time.Time{}, ""},
+		{"offline", Never, time.UnixMilli(1_700_000_000_123), "ann"},
 	} {
-		s := &Session{id: "c", expiry: tc.expiry, offline: tc.offline}
+		s := &Session{id: "c", expiry: tc.expiry, offline: tc.offline, user: tc.user}
 		if tc.offline.IsZero() {
 			s.link = &Link{}
 		}
 		mut := s.mutation()
-		expiry, offline, err := parseSession(mut.Value)
-		if err != nil || expiry != tc.expiry || !offline.Equal(tc.offline) || mut.Bucket != record.BucketSessions {
-			t.Errorf("%s: %d, %v, %v", tc.name, expiry, offline, err)
+		var got Session
+		err := got.parse(mut.Value)
+		if err != nil || got.expiry != tc.expiry || !got.offline.Equal(tc.offline) || got.user != tc.user || mut.Bucket != record.BucketSessions {
+			t.Errorf("%s: %d, %v, %q, %v", tc.name, got.expiry, got.offline, got.user, err)
+		}
+		// Version 1 ended before the user.
+		old := append([]byte{1}, mut.Value[1:13]...)
+		if err := got.parse(old); err != nil || got.expiry != tc.expiry || !got.offline.Equal(tc.offline) || got.user != "" {
+			t.Errorf("%s, version 1: %d, %v, %q, %v", tc.name, got.expiry, got.offline, got.user, err)
 		}
 	}
 }
@@ -78,7 +85,7 @@ func TestInflightValues(t *testing.T) {
 
 func TestNewerValues(t *testing.T) {
 	s := &Session{received: map[uint16]*Link{}}
-	_, _, err1 := parseSession([]byte{99, 0, 0})
+	err1 := new(Session).parse([]byte{99, 0, 0})
 	_, err2 := parseSubscription("f", []byte{99, 0, 0, 0})
 	_, err3 := parseRetained([]byte{99})
 	_, err4 := parseWill([]byte{99})
@@ -114,12 +121,12 @@ func FuzzValues(f *testing.F) {
 	f.Add((&Session{}).saveFlight("q/x", &flight{id: 9, stage: released, offset: 300}).Value)
 	f.Add(appendRetained(nil, 1, &store.Message{Props: []byte("props"), Payload: []byte("payload"), Client: 7}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if expiry, offline, err := parseSession(b); err == nil {
-			s := &Session{expiry: expiry, offline: offline}
-			if offline.IsZero() {
+		var s Session
+		if err := s.parse(b); err == nil {
+			if s.offline.IsZero() {
 				s.link = &Link{}
 			}
-			if again := s.mutation().Value; !bytes.Equal(again, b) {
+			if again := s.mutation().Value; !bytes.Equal(again[1:], b[1:]) {
 				t.Errorf("a session changed from %x to %x", b, again)
 			}
 		}

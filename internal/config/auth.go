@@ -15,6 +15,9 @@ const (
 	IdentityCN   = "cn"
 )
 
+// clientIDs are the values of Auth.ClientIDs.
+var clientIDs = map[string]auth.IDs{"owner": auth.OwnerIDs, "name": auth.NamedIDs, "any": auth.AnyIDs}
+
 // users reports whether clients can have names.
 func (a *Auth) users() bool { return a.UsersFile != "" || a.TLSIdentity == IdentityCN }
 

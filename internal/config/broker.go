@@ -16,7 +16,7 @@ import (
 func (c *Config) Broker(logger *slog.Logger) broker.Options {
 	o := broker.Options{
 		Store:             c.store(logger),
-		Auth:              auth.Options{Users: c.Auth.UsersFile, Rules: c.Auth.ACLFile},
+		Auth:              auth.Options{Users: c.Auth.UsersFile, Rules: c.Auth.ACLFile, IDs: clientIDs[c.Auth.ClientIDs]},
 		CertificateNames:  c.Auth.TLSIdentity == IdentityCN,
 		StoreQoS0No:       !c.Store.QoS0,
 		Exclude:           c.Store.Exclude,

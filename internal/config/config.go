@@ -40,6 +40,7 @@ type Auth struct {
 	UsersFile   string
 	ACLFile     string
 	TLSIdentity string // IdentityNone or IdentityCN
+	ClientIDs   string // a key of clientIDs
 }
 
 // The values of Auth.Anonymous.

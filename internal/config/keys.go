@@ -66,6 +66,13 @@ var keys = []key{
 		"cn: the common name in a client's certificate is its user's name, and no password is needed. none: it means nothing.",
 	},
 	{
+		"auth.client_ids", "owner",
+		words{"owner", "name", "any"},
+		func(c *Config) any { return &c.Auth.ClientIDs },
+		"Who may use a client id. owner: while it has a session, the user whose session that is; one of no user is anybody's.\n" +
+			"name: likewise, and a user's client ids are its name, or begin with it and one of \"-_.:/\". any: whoever comes takes over.",
+	},
+	{
 		"log.level", "info",
 		words{"debug", "info", "warn", "error"},
 		func(c *Config) any { return &c.Log.Level },
