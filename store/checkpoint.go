@@ -53,10 +53,11 @@ func (s *Store) checkpointDue() bool {
 //     makes them anew, and what it does not reuse is swept away.
 //  3. Everything dirty is synced, names too.
 //  4. state.Save, one transaction: old checkpoint or new.
-//  5. Journal files before the boundary of the checkpoint before this one are released: should the meta page of state.db that was just
+//  5. Names that are new go to the copy beside state.db. A crash before that has the next start write it anew.
+//  6. Journal files before the boundary of the checkpoint before this one are released: should the meta page of state.db that was just
 //     written be damaged one day, bbolt goes back to the other, with the checkpoint before, and replay needs what came since. A
 //     crash before that leaves files that replay skips.
-//  6. Ledger files below First, as it was then, are dropped. A crash before that leaves files to drop next time.
+//  7. Ledger files below First, as it was then, are dropped. A crash before that leaves files to drop next time.
 func (s *Store) checkpoint(force bool) error {
 	f := &s.flusher
 	start := time.Now()
@@ -92,9 +93,11 @@ func (s *Store) checkpoint(force bool) error {
 		extra = append(extra, l.tally())
 	}
 	extra = append(extra, record.Put(record.BucketMeta, nextSegmentKey, segmentKey(f.nextID)))
+	named := append(s.state.Frozen(record.BucketTopics), s.state.Frozen(record.BucketClients)...)
 	if err := s.state.Save(cp, extra); err != nil {
 		return fmt.Errorf("save checkpoint: %w", err)
 	}
+	s.names.save(named)
 	before := f.saved
 	f.saved = cp
 	s.saved(cp, before, journaled)

@@ -9,6 +9,7 @@
 //	ledger/NNN.ldg      one entry a record, by offset: where it is, and enough to choose without reading it
 //	index/NNN.idx       where the records of a topic and of a key are; made from the others
 //	state.db            mutations up to the last checkpoint, the table of segments, the checkpoint
+//	names               the names of topics and clients once more, for Salvage
 //	damaged/            bytes of the journal that recovery had to set aside
 //
 // A message's life: Append encodes it into the open group; the committer writes the group to the journal,

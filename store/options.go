@@ -80,6 +80,8 @@ type Options struct {
 	// Keys calls yield for each key in a message's properties by which it is to be found (see Lookup), until that returns false.
 	Keys func(props []byte, yield func(kind byte, value []byte) bool)
 
+	refill func(s *Store, used *numbers) error // adds records behind those of replay; see Salvage
+
 	indexBlock uint64 // offsets a block of the index; 0 means a ledger file's; for tests
 
 	FS     vfs.FS           // nil means the real disk

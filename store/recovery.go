@@ -115,7 +115,7 @@ func (s *Store) stateMissing() error {
 			return err
 		}
 		if len(files) > 0 {
-			return &record.CorruptError{Path: name, Err: fmt.Errorf("it is missing, but %s is there: restore it from a copy, or move the directory away to begin anew",
+			return &record.CorruptError{Path: name, Err: fmt.Errorf("it is missing, but %s is there: restore it from a copy, take the messages out with \"edgemq store salvage\", or move the directory away to begin anew",
 				s.opt.path(dir, files[0].Name()))}
 		}
 	}
@@ -168,6 +168,11 @@ func (s *Store) recover() (err error) {
 	if err != nil {
 		return err
 	}
+	if o.refill != nil {
+		if err := o.refill(s, &used); err != nil {
+			return err
+		}
+	}
 	s.nameLost(used)
 	if err := s.limits.loadFloors(); err != nil {
 		return err
@@ -189,6 +194,7 @@ func (s *Store) recover() (err error) {
 	if report.Groups > 0 {
 		s.durableFile.Store(s.position.File) // the file was there; a new one begins without groups
 	}
+	s.names.load(s)
 	// Also if nothing was replayed: replay has freed the journal's files before the checkpoint, and the other meta page of state.db
 	// may have an older one, which would need them.
 	if err := s.checkpoint(true); err != nil {
@@ -311,7 +317,7 @@ func (s *Store) nameLost(used numbers) {
 	var list []Mutation
 	for id := range used.topics {
 		if id != 0 && s.TopicName(id) == "" {
-			name := fmt.Sprintf("$lost/topic-%d", id)
+			name := lostTopic(id)
 			s.limits.add(id, name)
 			s.topics.set(id, name)
 			list = append(list, record.Put(record.BucketTopics, topicKey(id), []byte(name)))

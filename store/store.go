@@ -42,6 +42,7 @@ type Store struct {
 	table     table
 	topics    topics
 	clients   clients
+	names     names
 	cache     cache
 	index     index
 	limits    limits
@@ -138,6 +139,7 @@ func (s *Store) Close() error {
 // release closes what Open opened, in reverse.
 func (s *Store) release() error {
 	var errs []error
+	s.names.close()
 	if s.journal != nil {
 		errs = append(errs, s.journal.Close())
 	}

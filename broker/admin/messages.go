@@ -26,9 +26,14 @@ var errNoTopic = errors.New("no such topic")
 
 // message makes the answer of a record.
 func (s *Server) message(r *store.Record) Message {
+	return NewMessage(r, s.Store.TopicName(r.Topic), s.Store.ClientName(r.Client))
+}
+
+// NewMessage is the message of a record. Its payload is the record's.
+func NewMessage(r *store.Record, topic, client string) Message {
 	m := Message{
-		Offset: r.Offset, Time: time.UnixMicro(r.Time).UTC(), Topic: s.Store.TopicName(r.Topic), Client: s.Store.ClientName(r.Client),
-		QoS: r.Flags.QoS(), Retain: r.Flags.Has(record.FlagRetain),
+		Offset: r.Offset, Time: time.UnixMicro(r.Time).UTC(), Topic: topic, Client: client,
+		QoS: r.Flags.QoS(), Retain: r.Flags.Has(record.FlagRetain), UTF8: r.Flags.Has(record.FlagUTF8),
 	}
 	if r.Flags.Has(record.FlagExpiry) {
 		m.Expiry = &r.Expiry

@@ -116,6 +116,7 @@ type Message struct {
 	User            [][2]string `json:"user_properties,omitempty"`
 	Payload         *string     `json:"payload,omitempty"`
 	PayloadBase64   []byte      `json:"payload_base64,omitempty"`
+	UTF8            bool        `json:"payload_is_text,omitempty"` // declared by the publisher
 }
 
 // Messages is a page of messages.

@@ -45,6 +45,15 @@ func newRetain(name string, msg *store.Message, at time.Time) retain {
 	return r
 }
 
+// Retained returns the change by which a stored message that was published with RETAIN is the retained one of its topic, false if no message is retained there.
+func Retained(r *store.Record, name string) (store.Mutation, bool) {
+	if _, queue := topic.QueueOf(name); queue || !r.Flags.Has(record.FlagRetain) {
+		return store.Mutation{}, false
+	}
+	m := store.Message{Topic: r.Topic, Client: r.Client, Expiry: r.Expiry, Flags: r.Flags, Props: r.Props, Payload: r.Payload}
+	return newRetain(name, &m, time.UnixMicro(r.Time)).mut, true
+}
+
 // append is store.Append for messages some of which are retained.
 func (r *retainer) append(log *store.Store, msgs []store.Message, muts []store.Mutation, rs []retain, durable bool, done store.Completion) error {
 	if len(rs) == 0 {

@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +22,7 @@ type pubFlags struct {
 	topic         string
 	message, file string
 	lines         bool
+	jsonLines     bool
 	qos           uint8
 	retain        bool
 	user          []string
@@ -33,15 +36,17 @@ type pubFlags struct {
 func pubCommand() *cobra.Command {
 	var f pubFlags
 	cmd := &cobra.Command{
-		Use:   "pub -t TOPIC (-m MESSAGE | --file FILE | --stdin-lines)",
+		Use:   "pub (-t TOPIC (-m MESSAGE | --file FILE | --stdin-lines) | --json-lines)",
 		Short: "Publish messages",
-		Long: `Publish one message, or with --stdin-lines one for each line of standard input.
+		Long: `Publish one message, or with --stdin-lines one for each line of standard input. With --json-lines each line is a message with its topic, QoS
+and properties, as "sub --json" and "store salvage" write them; --topic then says that all go there.
 
 With QoS 1 (the default) pub ends with success only when the broker has acknowledged every message; from an
 edgemq broker with store.sync: always that means that they are on disk.`,
 		Example: `  edgemq pub -t sensors/kitchen/temperature -m 21.5
   edgemq pub -t '$queue/orders' -m '{"id": 7}' --content-type application/json -u shop=north
-  journalctl -f | edgemq pub -t logs/$HOSTNAME --stdin-lines`,
+  journalctl -f | edgemq pub -t logs/$HOSTNAME --stdin-lines
+  edgemq store salvage data | edgemq pub --json-lines`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return pub(cmd, &f) },
 	}
@@ -59,9 +64,13 @@ edgemq broker with store.sync: always that means that they are on disk.`,
 	fs.StringVar(&f.responseTopic, "response-topic", "", "topic for the answer (MQTT 5)")
 	fs.StringVar(&f.correlation, "correlation", "", "correlation data (MQTT 5)")
 	fs.BoolVar(&f.text, "text", false, "declare the payload to be UTF-8 text (MQTT 5)")
-	_ = cmd.MarkFlagRequired("topic")
-	cmd.MarkFlagsMutuallyExclusive("message", "file", "stdin-lines")
-	cmd.MarkFlagsOneRequired("message", "file", "stdin-lines")
+	fs.BoolVar(&f.jsonLines, "json-lines", false, "send each line of standard input, a message as JSON")
+	cmd.MarkFlagsOneRequired("topic", "json-lines")
+	cmd.MarkFlagsMutuallyExclusive("message", "file", "stdin-lines", "json-lines")
+	cmd.MarkFlagsOneRequired("message", "file", "stdin-lines", "json-lines")
+	for _, name := range []string{"qos", "retain", "user-property", "expiry", "content-type", "response-topic", "correlation", "text"} {
+		cmd.MarkFlagsMutuallyExclusive("json-lines", name)
+	}
 	return cmd
 }
 
@@ -74,7 +83,7 @@ func pub(cmd *cobra.Command, f *pubFlags) error {
 	if err != nil {
 		return err
 	}
-	next, err := f.payloads(cmd.InOrStdin())
+	next, err := f.messages(cmd.InOrStdin(), m)
 	if err != nil {
 		return err
 	}
@@ -83,7 +92,7 @@ func pub(cmd *cobra.Command, f *pubFlags) error {
 		return err
 	}
 	defer c.Close()
-	err = publishAll(cmd.Context(), c, m, next)
+	err = publishAll(cmd.Context(), c, next)
 	if f.version == client.V311 && errors.Is(err, client.ErrLost) {
 		return fmt.Errorf("%w; if the broker refused it, MQTT 3.1.1 has no words for why: --mqtt 5 may tell", err)
 	}
@@ -99,7 +108,7 @@ func (f *pubFlags) template(cmd *cobra.Command) (client.Message, error) {
 	switch {
 	case f.qos > 2:
 		return m, usageError("--qos: %d is not 0, 1 or 2", f.qos)
-	case f.topic == "":
+	case f.topic == "" && !(f.jsonLines && !cmd.Flags().Changed("topic")):
 		return m, usageError("--topic: it is empty")
 	case strings.ContainsAny(f.topic, "#+"):
 		return m, usageError("--topic: %s: # and + are for subscribing; a message goes to one topic", f.topic)
@@ -129,6 +138,70 @@ func (f *pubFlags) template(cmd *cobra.Command) (client.Message, error) {
 		}
 	}
 	return m, nil
+}
+
+// messages returns a function that gives one message after the other, then io.EOF.
+func (f *pubFlags) messages(stdin io.Reader, m client.Message) (func() (client.Message, error), error) {
+	if f.jsonLines {
+		return f.parsed(stdin), nil
+	}
+	next, err := f.payloads(stdin)
+	return func() (client.Message, error) {
+		payload, err := next()
+		m.Payload = payload
+		return m, err
+	}, err
+}
+
+// parsed reads messages as JSON.
+func (f *pubFlags) parsed(stdin io.Reader) func() (client.Message, error) {
+	dec := json.NewDecoder(stdin)
+	number := 0
+	return func() (client.Message, error) {
+		number++
+		var j jsonLine
+		if err := dec.Decode(&j); err == io.EOF {
+			return client.Message{}, err
+		} else if err != nil {
+			return client.Message{}, fmt.Errorf("message %d: %w", number, err)
+		}
+		m := client.Message{
+			Topic: cmp.Or(f.topic, j.Topic), QoS: j.QoS, Retain: j.Retain, Payload: j.PayloadBase64,
+			ContentType: j.ContentType, ResponseTopic: j.ResponseTopic, CorrelationData: j.CorrelationData, Expiry: j.Expiry, UTF8: j.UTF8,
+		}
+		if j.Payload != nil {
+			m.Payload = []byte(*j.Payload)
+		}
+		for _, u := range j.User {
+			m.User = append(m.User, client.Property(u))
+		}
+		if m.Topic == "" || strings.ContainsAny(m.Topic, "#+") || m.QoS > 2 {
+			return m, fmt.Errorf("message %d: topic %q, qos %d: no such message can be published", number, m.Topic, m.QoS)
+		}
+		if f.version == client.V311 && (m.ContentType != "" || m.ResponseTopic != "" || m.CorrelationData != nil || m.Expiry != nil || m.UTF8 || m.User != nil) {
+			return m, fmt.Errorf("message %d: MQTT 3.1.1 has no properties; use --mqtt 5", number)
+		}
+		return m, nil
+	}
+}
+
+// jsonLine is what --json-lines reads.
+type jsonLine struct {
+	jsonMessage
+	User []userProperty `json:"user_properties"`
+}
+
+// userProperty is written as a pair by the API and the store commands, and with names by sub.
+type userProperty client.Property
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (u *userProperty) UnmarshalJSON(b []byte) error {
+	var pair [2]string
+	if err := json.Unmarshal(b, &pair); err == nil {
+		u.Name, u.Value = pair[0], pair[1]
+		return nil
+	}
+	return json.Unmarshal(b, (*client.Property)(u))
 }
 
 // payloads returns a function that gives one payload after the other, then io.EOF.
@@ -166,7 +239,7 @@ func (f *pubFlags) payloads(stdin io.Reader) (func() ([]byte, error), error) {
 }
 
 // publishAll sends the payloads in order, many under way at a time, and waits for every answer.
-func publishAll(ctx context.Context, c client.Client, m client.Message, next func() ([]byte, error)) error {
+func publishAll(ctx context.Context, c client.Client, next func() (client.Message, error)) error {
 	// The window of the client bounds what is under way; this only bounds what waits here to be looked at.
 	tokens := make(chan *client.Token, 1024)
 	var acked int
@@ -186,7 +259,7 @@ func publishAll(ctx context.Context, c client.Client, m client.Message, next fun
 			}
 		}
 	}()
-	sendErr := send(sending, c, m, next, tokens)
+	sendErr := send(sending, c, next, tokens)
 	close(tokens)
 	<-collected
 	err := failed
@@ -205,17 +278,17 @@ func publishAll(ctx context.Context, c client.Client, m client.Message, next fun
 	return err
 }
 
-func send(ctx context.Context, c client.Client, m client.Message, next func() ([]byte, error), tokens chan<- *client.Token) error {
+func send(ctx context.Context, c client.Client, next func() (client.Message, error), tokens chan<- *client.Token) error {
 	type read struct {
-		payload []byte
+		message client.Message
 		err     error
 	}
 	reads := make(chan read)
 	go func() { // reading a terminal cannot be interrupted; this goroutine may outlive send
 		for {
-			payload, err := next()
+			m, err := next()
 			select {
-			case reads <- read{payload, err}:
+			case reads <- read{m, err}:
 			case <-ctx.Done():
 				return
 			}
@@ -233,8 +306,7 @@ func send(ctx context.Context, c client.Client, m client.Message, next func() ([
 			if r.err != nil {
 				return fmt.Errorf("read messages: %w", r.err)
 			}
-			m.Payload = r.payload
-			token, err := c.Publish(ctx, m)
+			token, err := c.Publish(ctx, r.message)
 			if err != nil {
 				return err
 			}

@@ -23,7 +23,7 @@ func storeCommand() *cobra.Command {
 		Use:   "store",
 		Short: "Look into the data directory of a stopped broker",
 	}
-	cmd.AddCommand(storeVerifyCommand(), storeStatCommand(), storeDumpCommand(), storeRepairCommand())
+	cmd.AddCommand(storeVerifyCommand(), storeStatCommand(), storeDumpCommand(), storeRepairCommand(), storeSalvageCommand())
 	return cmd
 }
 
@@ -55,7 +55,7 @@ func explain(err error) error {
 // explainDamage says what is left to do where state.db is damaged as a file, and not a value in it, which the error says by itself.
 func explainDamage(err error) error {
 	if c, ok := errors.AsType[*record.CorruptError](err); ok && filepath.Base(c.Path) == "state.db" && !strings.Contains(err.Error(), "restore") {
-		return fmt.Errorf("%w; there is no repair for that: restore the data directory from a copy", err)
+		return fmt.Errorf("%w; there is no repair for that: restore the data directory from a copy, or see \"edgemq store salvage --help\"", err)
 	}
 	return err
 }
@@ -75,19 +75,24 @@ func storeVerifyCommand() *cobra.Command {
 				return explain(err)
 			}
 			out := cmd.OutOrStdout()
-			for _, d := range r.Damage {
-				fmt.Fprintf(out, "damaged: %s at byte %d", d.Path, d.Pos)
-				if d.Length > 0 {
-					fmt.Fprintf(out, ", %d bytes", d.Length)
-				}
-				fmt.Fprintf(out, ": %v\n", d.Err)
-			}
-			for _, path := range slices.Sorted(maps.Keys(r.More)) {
-				fmt.Fprintf(out, "damaged: %s: %d more places\n", path, r.More[path])
-			}
+			writeDamage(out, &r)
 			fmt.Fprintf(out, "files=%d bytes=%d records=%d journal_groups=%d damaged=%d\n", r.Files, r.Bytes, r.Records, r.Groups, r.Places())
 			return err
 		},
+	}
+}
+
+// writeDamage names what is damaged.
+func writeDamage(out io.Writer, r *store.Report) {
+	for _, d := range r.Damage {
+		fmt.Fprintf(out, "damaged: %s at byte %d", d.Path, d.Pos)
+		if d.Length > 0 {
+			fmt.Fprintf(out, ", %d bytes", d.Length)
+		}
+		fmt.Fprintf(out, ": %v\n", d.Err)
+	}
+	for _, path := range slices.Sorted(maps.Keys(r.More)) {
+		fmt.Fprintf(out, "damaged: %s: %d more places\n", path, r.More[path])
 	}
 }
 

@@ -68,6 +68,7 @@ type Options struct {
 	DamagedDir string       // damaged groups are copied there; "" copies nothing
 	FileBytes  int64        // size of a new file; 0 means 64 MiB
 	ReadOnly   bool         // change nothing on the disk: Replay only
+	Salvage    bool         // hand out every sound group there is, in order, and call nothing damage: nobody knows where replay begins
 	FS         vfs.FS       // the disk
 	Logger     *slog.Logger // nil discards
 }

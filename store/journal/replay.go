@@ -101,6 +101,9 @@ func (r *replay) index() error {
 			return fmt.Errorf("read journal file %s: %w", s.path, err)
 		}
 	}
+	if r.j.opts.Salvage {
+		return nil
+	}
 	if f := r.j.from.File; f != 0 && (len(r.slots) == 0 || r.slots[0].seq != f) && (len(r.groups) == 0 || r.groups[0].group != r.expected) {
 		r.j.opts.Logger.Error("journal file of the checkpoint is missing", "file", f, "group", r.expected)
 		r.damage(Damage{Path: r.j.opts.Dir, First: r.expected, Last: r.expected})
@@ -135,6 +138,9 @@ func (r *replay) missing() {
 
 // walk hands out the groups, and decides at every gap whether it is damage or the end.
 func (r *replay) walk() error {
+	if r.j.opts.Salvage {
+		return r.all()
+	}
 	// durableAfter[i] is the highest synced seq of the groups from i on.
 	durableAfter := make([]uint64, len(r.groups)+1)
 	for i := len(r.groups) - 1; i >= 0; i-- {
@@ -163,6 +169,20 @@ func (r *replay) walk() error {
 		r.endSlot, r.endPos = g.slot, g.pos+padded(g.size)
 	}
 	return r.torn(nil)
+}
+
+// all hands out all groups.
+func (r *replay) all() error {
+	for _, g := range r.groups {
+		if g.group < r.expected {
+			continue
+		}
+		if err := r.hand(g); err != nil {
+			return err
+		}
+		r.expected = g.group + 1
+	}
+	return nil
 }
 
 // hand reads one group and calls fn.

@@ -70,6 +70,19 @@ func Open(fsys vfs.FS, dir string, first, next uint64) (*Ledger, error) {
 	return open(fsys, dir, first, next, FileEntries)
 }
 
+// OpenAll opens whatever there is of the ledger in dir, to be read: what its files do not have is Bad.
+func OpenAll(fsys vfs.FS, dir string) (*Ledger, error) {
+	l, err := Open(fsys, dir, 1, 1)
+	if err != nil {
+		return nil, err
+	}
+	files, err := l.list()
+	if err != nil || len(files) == 0 {
+		return l, err
+	}
+	return Open(fsys, dir, 1, (files[len(files)-1]+1)*FileEntries)
+}
+
 // open is Open with files of any size, for tests.
 func open(fsys vfs.FS, dir string, first, next, perFile uint64) (*Ledger, error) {
 	if first > next {

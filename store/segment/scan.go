@@ -1,9 +1,11 @@
 package segment
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/edgemq/edgemq/store/record"
 	"github.com/edgemq/edgemq/store/vfs"
@@ -15,7 +17,8 @@ const scanBytes = 256 << 10
 // Scan calls fn with every record up to length (-1: the file's end) in order. r aliases a buffer that
 // is reused. Where it finds something else than a record it returns a *CorruptError.
 func Scan(fsys vfs.FS, path string, length int64, fn func(pos int64, r record.Record) error) error {
-	s, size, err := openScan(fsys, path, length)
+	v := Surveyor{FS: fsys, Path: path, Length: length}
+	s, size, err := v.open(nil)
 	if err != nil {
 		return err
 	}
@@ -39,13 +42,82 @@ func Scan(fsys vfs.FS, path string, length int64, fn func(pos int64, r record.Re
 	return nil
 }
 
-// Survey is Scan for somebody who wants all of what a damaged segment still has: fn is called with every record, and bad with every
-// stretch of bytes that is none, in order. Behind damage it goes on with the next bytes that have a record's checksum, and for which
-// likely says that such a record may stand there; what a record holds may look like one. Its error means that nothing could be read.
+// Survey is a Surveyor's Run.
 func Survey(fsys vfs.FS, path string, length int64, likely func(offset uint64, client uint32) bool,
 	fn func(pos int64, r record.Record), bad func(pos, length int64, err error),
 ) error {
-	s, size, err := openScan(fsys, path, length)
+	v := Surveyor{FS: fsys, Path: path, Length: length, Likely: likely}
+	return v.Run(func(pos int64, r record.Record) bool { fn(pos, r); return true }, bad)
+}
+
+// Surveyor is Scan for somebody who wants all of what a damaged segment still has: fn is called with every record, and bad with every
+// stretch of bytes that is none, in order. Behind damage it goes on with the next bytes that have a record's checksum, and for which
+// Likely says that such a record may stand there; what a record holds may look like one.
+type Surveyor struct {
+	FS     vfs.FS
+	Path   string
+	Length int64 // -1: the file's end
+	Likely func(offset uint64, client uint32) bool
+
+	Headless bool  // go on if the header is damaged, which is told as the others are
+	Chunk    int64 // what is read at a time, unless a record is larger; 0 is what is quick
+	Closed   bool  // the file is open only while it is read from: there are very many of them at work
+}
+
+// brief is a file that is open only while it is read from.
+type brief struct {
+	vfs.File // nil: nothing else is asked of it
+	fsys     vfs.FS
+	path     string
+}
+
+// ReadAt implements io.ReaderAt.
+func (b brief) ReadAt(p []byte, pos int64) (int, error) {
+	f, err := b.fsys.OpenFile(b.path, os.O_RDONLY, 0)
+	if err != nil {
+		return 0, err
+	}
+	n, err := f.ReadAt(p, pos)
+	return n, errors.Join(err, f.Close())
+}
+
+// Close implements io.Closer.
+func (brief) Close() error { return nil }
+
+// open opens the segment and looks at its header.
+func (v *Surveyor) open(bad func(pos, length int64, err error)) (_ *scanner, size int64, err error) {
+	f, err := v.FS.OpenFile(v.Path, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open segment: %w", err)
+	}
+	defer func() {
+		if err != nil || v.Closed {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	if _, err := readHeader(f, v.Path); err != nil {
+		corrupt, ok := errors.AsType[*CorruptError](err)
+		if !ok || !v.Headless {
+			return nil, 0, err
+		}
+		bad(0, HeaderSize, corrupt.Err)
+	}
+	if size, err = f.Size(); err != nil {
+		return nil, 0, fmt.Errorf("size of segment: %w", err)
+	}
+	s := &scanner{r: f, length: v.Length, chunk: v.Chunk}
+	if v.Closed {
+		s.r = brief{fsys: v.FS, path: v.Path}
+	}
+	if s.length < 0 {
+		s.length = size
+	}
+	return s, size, nil
+}
+
+// Run surveys the segment, until fn returns false. Its error means that nothing could be read.
+func (v *Surveyor) Run(fn func(pos int64, r record.Record) bool, bad func(pos, length int64, err error)) error {
+	s, size, err := v.open(bad)
 	if err != nil {
 		return err
 	}
@@ -56,11 +128,13 @@ func Survey(fsys vfs.FS, path string, length int64, likely func(offset uint64, c
 	for whole < s.length {
 		rec, n, err := s.record(whole)
 		if err == nil {
-			fn(whole, rec)
+			if !fn(whole, rec) {
+				return nil
+			}
 			whole += n
 			continue
 		}
-		next := s.resume(whole, likely)
+		next := s.resume(whole, v.Likely)
 		if next == s.length && end > size {
 			break // the record that the file ends in
 		}
@@ -79,25 +153,11 @@ func cutShort(length int64) error {
 
 // scanner reads a segment from its beginning to its end.
 type scanner struct {
-	r      *Reader
+	r      vfs.File
 	length int64  // there is nothing behind it
+	chunk  int64  // as Surveyor.Chunk
 	mem    []byte // what was read last
 	from   int64  // its place
-}
-
-// openScan begins a scan up to length (-1: the file's end), which may be more than the file has.
-func openScan(fsys vfs.FS, path string, length int64) (s *scanner, size int64, err error) {
-	r, err := OpenRead(fsys, path)
-	if err != nil {
-		return nil, 0, err
-	}
-	if size, err = r.Size(); err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("size of segment: %w", err), r.Close())
-	}
-	if length < 0 {
-		length = size
-	}
-	return &scanner{r: r, length: length}, size, nil
 }
 
 // readError is an error of the disk, which says nothing about what is there.
@@ -110,7 +170,7 @@ func (e *readError) Unwrap() error { return e.err }
 func (s *scanner) at(pos, want int64) ([]byte, error) {
 	want = min(want, s.length-pos)
 	if pos < s.from || pos+want > s.from+int64(len(s.mem)) {
-		n := min(max(want, scanBytes), s.length-pos)
+		n := min(max(want, cmp.Or(s.chunk, scanBytes)), s.length-pos)
 		if int64(cap(s.mem)) < n {
 			s.mem = make([]byte, n)
 		}

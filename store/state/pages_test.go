@@ -165,3 +165,31 @@ func FuzzPages(f *testing.F) {
 		_ = p.free(3)
 	})
 }
+
+// What is found in pages, however damaged, has its checksum.
+func FuzzScanLeaf(f *testing.F) {
+	leaf := make([]byte, pageHeader+pageElement)
+	order.PutUint16(leaf[8:], leafPage)
+	order.PutUint16(leaf[10:], 1)
+	order.PutUint32(leaf[pageHeader+4:], pageElement)
+	order.PutUint32(leaf[pageHeader+8:], 1)
+	value := seal("topics", []byte("k"), []byte("value"))
+	order.PutUint32(leaf[pageHeader+12:], uint32(len(value)))
+	leaf = append(append(leaf, 'k'), value...)
+	found := 0
+	scanLeaf(leaf, func(_ Bucket, _, _ []byte) { found++ })
+	if found != 1 {
+		f.Fatal("not found")
+	}
+	f.Add(leaf)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < pageHeader {
+			return
+		}
+		scanLeaf(b, func(b Bucket, key, value []byte) {
+			if sealed := seal(b.String(), key, value); len(key) == 0 || len(sealed) != len(value)+sumSize {
+				t.Fatalf("%v %x %x", b, key, value)
+			}
+		})
+	})
+}

@@ -252,6 +252,24 @@ func (d *DB) Freeze() int {
 	return d.frozen.keys
 }
 
+// Frozen returns the changes in a bucket that the next Save writes, in the order of the keys. They must not be changed.
+func (d *DB) Frozen(b Bucket) []record.Mutation {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	keys := d.frozen.buckets[b]
+	list := make([]record.Mutation, 0, len(keys))
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
+		list = append(list, record.Mutation{Bucket: b, Key: []byte(k), Value: keys[k].value})
+	}
+	return list
+}
+
+// Mark tells the saved contents of a bucket from those at another time, as good as a checksum does. It is for who calls Save.
+func (d *DB) Mark(b Bucket) (keys, crcs uint64) {
+	x := d.sums[b.String()]
+	return x.keys, x.crcs
+}
+
 // Checkpoint returns the last one saved, false if there is none.
 func (d *DB) Checkpoint() (Checkpoint, bool) {
 	d.mu.RLock()

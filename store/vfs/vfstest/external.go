@@ -3,9 +3,11 @@ package vfstest
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/edgemq/edgemq/store/vfs"
@@ -132,6 +134,17 @@ func (x *external) rename(oldname, newname string) error {
 	x.files[x.key(newname)] = x.files[x.key(oldname)]
 	delete(x.files, x.key(oldname))
 	return err
+}
+
+// renameDir moves what is in a directory along with it.
+func (x *external) renameDir(oldname, newname string) error {
+	var errs []error
+	for name := range maps.Clone(x.files) {
+		if rest, in := strings.CutPrefix(name, x.key(oldname)+"/"); in && x.has(name) {
+			errs = append(errs, x.rename(name, path.Join(x.key(newname), rest)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (x *external) used() int64 {

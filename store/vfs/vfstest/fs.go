@@ -2,6 +2,7 @@ package vfstest
 
 import (
 	"cmp"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -206,6 +207,9 @@ func (d *Disk) Rename(oldname, newname string) error {
 		if old != nil {
 			old.linked = false
 			d.reap(old)
+		}
+		if n.isDir() {
+			return errors.Join(v.err, d.ext.renameDir(oldname, newname))
 		}
 	}
 	return v.err
