@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -211,6 +212,8 @@ func (j *Journal) trim() {
 
 // remove deletes slots that trim has picked. One that a power cut brings back is an old life, and free.
 func (j *Journal) remove(slots []*slot) {
+	// The highest first: the header of a file says which came before it, and that one would seem to be missing.
+	slices.SortFunc(slots, func(a, b *slot) int { return cmp.Compare(b.seq, a.seq) })
 	for _, s := range slots {
 		if err := errors.Join(s.file.Close(), j.opts.FS.Remove(s.path)); err != nil {
 			j.opts.Logger.Warn("cannot remove a journal file that is not needed", "path", s.path, "err", err)

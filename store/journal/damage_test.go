@@ -251,6 +251,75 @@ func TestCheckpointFileMissing(t *testing.T) {
 	}
 }
 
+// TestNewestFileCut: the file that was being written has become shorter. That is told once, and is no news after it.
+func TestNewestFileCut(t *testing.T) {
+	for _, row := range []struct {
+		size int64
+		want int // groups in it that are left
+	}{
+		{0, 0},
+		{10, 0},
+		{100, 0},
+		{BlockSize, 0},
+		{2 * BlockSize, 1},
+		{2*BlockSize + 100, 1}, // within a group
+		{6 * BlockSize, 5},     // behind the last: nobody can say that there was no other
+	} {
+		for _, prepared := range []bool{true, false} {
+			o := options(t.TempDir())
+			j, _, _ := open(t, o, Position{})
+			write(t, j, 20, nil) // 15 in a file
+			if prepared {
+				if err := j.Prepare(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			newest := j.cur.path
+			j.Close()
+			if err := os.Truncate(newest, row.size); err != nil {
+				t.Fatal(err)
+			}
+			told := 1
+			if !prepared && row.size < 64 {
+				told = 0 // it may just have been begun to be made: nothing tells
+			}
+			j, seqs, report := open(t, o, Position{})
+			if !slices.Equal(seqs, upTo(1, uint64(15+row.want))) || report.Damaged != told || len(report.Damage) != told {
+				t.Fatalf("%d bytes, prepared %v: groups %v, report %+v", row.size, prepared, seqs, report)
+			}
+			j.Close()
+			if j, seqs, report = open(t, o, j.Position()); len(seqs) != 0 || report.Damaged != 0 {
+				t.Fatalf("%d bytes, prepared %v, after a checkpoint: groups %v, report %+v", row.size, prepared, seqs, report)
+			}
+			from := j.Position()
+			write(t, j, 60, nil)
+			j.Close()
+			if _, seqs, report = open(t, o, from); !slices.Equal(seqs, upTo(uint64(16+row.want), 60)) || report.Damaged != 0 {
+				t.Fatalf("%d bytes, prepared %v, after it was reported: groups %v, report %+v", row.size, prepared, seqs, report)
+			}
+		}
+	}
+}
+
+// TestInterruptedPreparation: a file that was being made when the power went is no damage, whatever its length.
+func TestInterruptedPreparation(t *testing.T) {
+	for _, size := range []int64{0, 10, 100, BlockSize, 3 * BlockSize} {
+		o := options(t.TempDir())
+		j, _, _ := open(t, o, Position{})
+		write(t, j, 20, nil)
+		j.Close()
+		if err := os.WriteFile(filepath.Join(o.Dir, "003.jrn"), make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, seqs, report := open(t, o, Position{})
+		if !slices.Equal(seqs, upTo(1, 20)) || report.Damaged != 0 {
+			t.Fatalf("%d bytes: groups %v, report %+v", size, seqs, report)
+		}
+		write(t, j, 60, nil)
+		j.Close()
+	}
+}
+
 // TestNewestFileMissing: the file that was being written is gone, with all its groups. Nothing behind it tells of them but the header of the file
 // that was made ready to follow it.
 func TestNewestFileMissing(t *testing.T) {

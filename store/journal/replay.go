@@ -21,7 +21,7 @@ type replay struct {
 	fn     func(g Group) error
 	report Report
 	slots  []*slot // lives that may hold groups from j.from on, ascending
-	blank  bool    // there are slots of which nothing is known
+	blank  bool    // there are slots of full length of which nothing is known: a power cut may have torn the header that began their life
 	groups []found // in order of slot and pos
 	buf    []byte  // window, and the group handed to fn
 
@@ -57,7 +57,7 @@ func (r *replay) sort() error {
 				return fmt.Errorf("read journal file: %w", err)
 			}
 			if !ok {
-				r.blank = true
+				r.blank = r.blank || !s.short
 				continue // never used, or a first group that was never whole: nothing to lose
 			}
 			s.life = of
@@ -111,7 +111,35 @@ func (r *replay) index() error {
 		return nil
 	}
 	r.missing()
+	r.cut()
 	return nil
+}
+
+// cut looks for files that are shorter than they were made, which no crash does: their size is durable before their header is. If groups
+// follow in another file, their numbers tell what is lost; if not, something may be.
+func (r *replay) cut() {
+	for i, s := range r.slots {
+		if n := len(r.groups); s.whole == 0 || n > 0 && i < r.groups[n-1].slot {
+			continue
+		}
+		after := r.after()
+		r.j.opts.Logger.Error("journal file is cut short", "path", s.path, "size", s.size, "was", s.whole, "group", after)
+		r.damage(Damage{Path: s.path, Pos: s.size, Len: s.whole - s.size, First: after, Last: after})
+		r.report.Damaged++ // at least
+		for _, next := range r.slots {
+			if next.prev == s.seq { // the file may be removed, and is not to be missing then
+				next.prev, next.told = 0, true
+			}
+		}
+	}
+}
+
+// after is the number behind the last group found.
+func (r *replay) after() uint64 {
+	if n := len(r.groups); n > 0 {
+		return max(r.groups[n-1].group+1, r.expected)
+	}
+	return r.expected
 }
 
 // missing looks for a file that was in use and is not there, with nothing behind it that would tell: the file that was made ready to follow it
@@ -127,13 +155,11 @@ func (r *replay) missing() {
 	if n := len(r.groups); n > 0 && r.groups[n-1].slot == len(r.slots)-1 {
 		return // groups in it: the numbers of groups tell
 	}
-	after := r.expected
-	if n := len(r.groups); n > 0 {
-		after = r.groups[n-1].group + 1
-	}
+	after := r.after()
 	r.j.opts.Logger.Error("journal file is missing", "file", last.prev, "group", after)
 	r.damage(Damage{Path: r.j.opts.Dir, First: after, Last: after})
 	r.report.Damaged++ // at least
+	last.prev, last.told = 0, true
 }
 
 // walk hands out the groups, and decides at every gap whether it is damage or the end.
@@ -266,6 +292,9 @@ func (r *replay) torn(dropped []found) error {
 			return fmt.Errorf("read journal file %s: %w", s.path, err)
 		}
 		if plausible && !sound {
+			if s.whole != 0 {
+				r.setAside(s, r.endPos, s.size)
+			}
 			wipe = append(wipe, place{r.endSlot, r.endPos})
 		}
 		if len(wipe) > 0 {
@@ -305,6 +334,13 @@ func (r *replay) settle() error {
 	}
 	if j.opts.ReadOnly {
 		return nil
+	}
+	for _, s := range r.slots {
+		if s.whole != 0 || s.told {
+			if err := s.writeHeader(s.life, s.prev); err != nil {
+				return err
+			}
+		}
 	}
 	j.prepareMu.Lock()
 	defer j.prepareMu.Unlock()

@@ -33,6 +33,9 @@ type slot struct {
 	size   int64  // of the file, in whole blocks
 	hurt   bool   // its header block did not make sense
 	prev   uint64 // seq of the file in use when its life began, 0 if that is not known
+	short  bool   // it ends before its header does, so it was never made ready, or was cut
+	told   bool   // what its header tells of a file that is missing has been told, and is to go
+	whole  int64  // the size that its header says, if the file is shorter: it was cut
 }
 
 // slotNumber reads a slot's number from its name.
@@ -75,7 +78,7 @@ func (s *slot) readHeader() error {
 	if n, err := s.file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read header of journal file: %w", err)
 	} else if n < len(b) {
-		s.hurt = true
+		s.hurt, s.short = true, true
 		return nil
 	}
 	h, err := record.ParseFileHeader(b, fileMagic, version, BlockSize)
@@ -85,6 +88,9 @@ func (s *slot) readHeader() error {
 	s.life = life{binary.LittleEndian.Uint64(h.Fields[:]), binary.LittleEndian.Uint64(h.Fields[16:])}
 	s.prev = binary.LittleEndian.Uint64(h.Fields[24:])
 	s.hurt = err != nil || s.seq-1 >= maxSeq
+	if whole := int64(binary.LittleEndian.Uint64(h.Fields[8:])); !s.hurt && whole > size {
+		s.whole = whole
+	}
 	return nil
 }
 
@@ -103,7 +109,7 @@ func (s *slot) writeHeader(of life, prev uint64) error {
 	if err := s.file.Datasync(); err != nil {
 		return fmt.Errorf("sync header of journal file: %w", err)
 	}
-	s.life, s.prev, s.hurt = of, prev, false
+	s.life, s.prev, s.hurt, s.short, s.told, s.whole = of, prev, false, false, false, 0
 	return nil
 }
 
