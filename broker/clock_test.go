@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,4 +69,109 @@ func TestClockIsSet(t *testing.T) {
 	again := testbroker.ConnectRaw(t, b.addr, packet.V5, keeper("away"))
 	pub.Publish("short", "last")
 	receive(t, again, 1, "last", false)
+}
+
+// What is saved with a time while the clock is far ahead does not wait until the clock is there again, once it is set right.
+func TestClockIsSetRight(t *testing.T) {
+	t.Parallel()
+	var off atomic.Int64
+	off.Store(int64(30 * 365 * 24 * time.Hour))
+	tweak := func(o *broker.Options) {
+		o.Store.Now = func() time.Time { return time.Now().Round(0).Add(time.Duration(off.Load())) }
+		o.Queues = []broker.Queue{{Name: "q", Policy: feed.Policy{RetryDelay: []time.Duration{time.Second}}}}
+	}
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart=%v", restart), func(t *testing.T) {
+			disk := newDisk(t)
+			off.Store(int64(30 * 365 * 24 * time.Hour))
+			b := runOn(t, disk, tweak)
+			away := testbroker.ConnectRaw(t, b.addr, packet.V5, keeper("away"))
+			for _, filter := range []string{"short", "later", "will/+"} {
+				away.Subscribe(filter, 1)
+			}
+			away.Close()
+			expiring := testbroker.ConnectRaw(t, b.addr, packet.V5, &packet.Connect{ClientID: "expiring", HasSessionExpiry: true, SessionExpiry: 1})
+			expiring.Ping()
+			testbroker.ConnectRaw(t, b.addr, packet.V5, willOf("dead", packet.Connect{SessionExpiry: 3600, Will: &packet.Will{QoS: 1, Delay: 1}})).Close()
+			pub := testbroker.ConnectRaw(t, b.addr, packet.V5, clean("pub"))
+			pub.Publish("$queue/q", "refused")
+			consumer := testbroker.ConnectRaw(t, b.addr, packet.V5, clean("consumer"))
+			consumer.Subscribe("$queue/q", 1)
+			refused := consumer.Delivery()
+			for i, topic := range []string{"short", "short/kept", "$delayed/1/later"} {
+				pub.Send(packet.AppendPublish(nil, packet.V5, &packet.Outgoing{
+					QoS: 1, PacketID: uint16(i + 1), Topic: topic, Payload: []byte("later"), Retain: topic == "short/kept", HasExpiry: topic != "$delayed/1/later", Expiry: 1,
+				}))
+				pub.ExpectAck(packet.TypePuback, uint16(i+1))
+			}
+			consumer.Send(packet.AppendAck(nil, packet.V5, packet.TypePuback, refused.PacketID, packet.CodeUnspecified, ""))
+			consumer.Ping()
+			expiring.Close()
+			for b.Sessions().Stats().Connections > 2 { // until the others have ended
+				time.Sleep(time.Millisecond)
+			}
+			if restart {
+				must(t, b.end())
+			}
+			off.Store(0)
+			if restart {
+				b = runOn(t, disk, tweak)
+				pub = testbroker.ConnectRaw(t, b.addr, packet.V5, clean("pub"))
+				consumer = testbroker.ConnectRaw(t, b.addr, packet.V5, clean("consumer"))
+				consumer.Subscribe("$queue/q", 1)
+			}
+			pub.Publish("now", "x") // stored, so that the times of the others go back
+			for deadline := time.Now().Add(testbroker.Patience); ; time.Sleep(10 * time.Millisecond) {
+				if _, err := b.Sessions().Session("expiring"); err != nil && b.Sessions().Retained() == 0 {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("the session has not expired, or the retained message: %d", b.Sessions().Retained())
+				}
+			}
+			if d := consumer.Delivery(); d.Payload != "refused" {
+				t.Errorf("came: %+v", d)
+			}
+			away = testbroker.ConnectRaw(t, b.addr, packet.V5, keeper("away"))
+			came := map[string]int{}
+			for range 2 {
+				d := away.Delivery()
+				came[d.Topic]++
+				away.Ack(d)
+			}
+			if came["later"] != 1 || came["will/dead"] != 1 {
+				t.Errorf("came: %v", came)
+			}
+		})
+	}
+}
+
+// A clock that jumps far ahead ends no sessions and no messages for a day: it may be wrong.
+func TestClockJumpsAhead(t *testing.T) {
+	t.Parallel()
+	var off atomic.Int64
+	tweak := func(o *broker.Options) {
+		o.Store.Now = func() time.Time { return time.Now().Round(0).Add(time.Duration(off.Load())) }
+	}
+	disk := newDisk(t)
+	b := runOn(t, disk, tweak)
+	hour := &packet.Connect{ClientID: "away", HasSessionExpiry: true, SessionExpiry: 3600}
+	away := testbroker.ConnectRaw(t, b.addr, packet.V5, hour)
+	away.Subscribe("t", 1)
+	away.Close()
+	pub := testbroker.ConnectRaw(t, b.addr, packet.V5, clean("pub"))
+	pub.Send(packet.AppendPublish(nil, packet.V5, &packet.Outgoing{QoS: 1, PacketID: 1, Topic: "t", Payload: []byte("x"), Retain: true, HasExpiry: true, Expiry: 3600}))
+	pub.ExpectAck(packet.TypePuback, 1)
+	must(t, b.end())
+	off.Store(int64(30 * 365 * 24 * time.Hour))
+	b = runOn(t, disk, tweak)
+	other := testbroker.ConnectRaw(t, b.addr, packet.V5, clean("other"))
+	time.Sleep(300 * time.Millisecond) // for what looks at times to do so
+	other.Subscribe("t", 1)
+	receive(t, other, 1, "x", false)
+	away = testbroker.DialRaw(t, b.addr, packet.V5)
+	if !away.Connect(hour).SessionPresent {
+		t.Error("the session has ended")
+	}
+	receive(t, away, 1, "x", false)
 }

@@ -267,12 +267,14 @@ func (s *Store) put(msgs []Message, muts []Mutation, mode appendMode, done Compl
 		return false, a.err
 	}
 	b := a.open
-	whole, was := false, b.lengths()
+	whole, was, clock, steps := false, b.lengths(), a.time, s.timeline.steps.Load()
 	defer func() {
 		if whole {
 			first = a.callFor(mode)
 		} else { // a panic of the caller's, Options.Keys or Timed: nothing of it must get to the disk, and nobody wait for the lock
 			b.cut(was)
+			a.time = clock
+			s.timeline.steps.Store(steps)
 			a.next.Store(b.base + uint64(len(b.entries)))
 		}
 		a.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/edgemq/edgemq/store/record"
 )
@@ -13,6 +14,8 @@ import (
 func TestPanicInAnAppend(t *testing.T) {
 	dir := t.TempDir()
 	o := small(dir)
+	var c clock
+	o.Now = c.now
 	o.Keys = func(props []byte, _ func(byte, []byte) bool) {
 		if bytes.Equal(props, []byte("bad")) {
 			panic("a bug in Keys")
@@ -39,7 +42,9 @@ func TestPanicInAnAppend(t *testing.T) {
 			t.Fatal(a.err)
 		}
 	}
+	c.micros.Store(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
 	put(msg("1", ""))
+	c.micros.Store(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()) // the next append says so
 	func() {
 		defer func() {
 			if recover() == nil {
@@ -58,6 +63,9 @@ func TestPanicInAnAppend(t *testing.T) {
 	var got string
 	for _, r := range recs {
 		got += string(r.Payload)
+		if at := time.UnixMicro(r.Time).UTC(); at.Year() != 2027 {
+			t.Errorf("%q arrived at %v", r.Payload, at)
+		}
 	}
 	if got != "14" || s.Next() != 3 {
 		t.Errorf("%q are stored, next is %d", got, s.Next())

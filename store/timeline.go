@@ -24,6 +24,16 @@ const (
 	stepVersion = 1
 )
 
+// WasAhead tells whether a time that was noted as the present is so far ahead of it that the clock must have been wrong then, and has been set right since.
+//
+// Only what is years ahead counts, and so for records (timeline). Of a smaller step nothing tells which of the clock's two times was the wrong one: what else is
+// there to ask, times of files and of the last checkpoint, comes from the same clock, and the process's own clock, which does not step, knows only
+// that the other did. To guess has a price on one side alone. Who takes a wrong time in the past for right makes everything seem older than it is when the clock is
+// set right again, and deletes it; who does not believe a right one has things end late, by the step.
+func WasAhead(noted, now time.Time) bool {
+	return now.UnixMicro() >= clockFloor && noted.Sub(now) > farAhead
+}
+
 // timeline knows what the times of records are worth. They never run backwards with the offset, so that offsets can be searched by time, but for
 // steps: at a step the records before had times far in the future, from a clock that was wrong, and go on with what the clock says now.
 // What lies before a step arrived before it, so whatever its time says it counts as no later than the step, and times are in
@@ -51,6 +61,12 @@ func (c *timeline) real(offset uint64, micros int64) int64 {
 	}
 	return micros
 }
+
+// Arrived returns when a record arrived, by the time that it was stored with: that is the same, unless the clock was wrong.
+func (s *Store) Arrived(offset uint64, micros int64) int64 { return s.timeline.real(offset, micros) }
+
+// Doubtful tells whether the clock, which has jumped far ahead, is not to be believed when it says that something is old.
+func (s *Store) Doubtful() bool { return s.doubtful(s.opt.Now()) }
 
 // realAll puts the real times into records.
 func (c *timeline) realAll(recs []Record) {

@@ -140,11 +140,12 @@ func (m *Member) Take(dst []Item, maxItems, maxBytes int) []Item {
 			m.todo.pop()
 			continue
 		}
+		s.Time = f.hub.log.Arrived(s.Offset, s.Time) // the clock may have been set right since it was read
 		if s.Flags&record.FlagExpiry != 0 {
 			if now == 0 {
 				now = f.hub.log.Now().UnixMicro()
 			}
-			s.Expired = now >= s.Time+int64(s.Expiry)*1e6
+			s.Expired = now >= s.Time+int64(s.Expiry)*1e6 && !f.hub.log.Doubtful()
 			if s.Expired && (s.Offset > m.before || min(s.Flags.QoS(), s.Match.QoS, m.qos) < 2) { // [MQTT-3.3.2-5]
 				m.todo.pop()
 				f.stats.Expired++
@@ -290,7 +291,7 @@ func (f *Feed) add(r *store.Record, m *Match) {
 	s.Record, s.Match = *r, m
 	f.held++
 	f.bytes += len(r.Props) + len(r.Payload)
-	if t, ok := f.tries[r.Offset]; ok && t.due > f.hub.log.Now().UnixMicro() { // refused, before the feed rested
+	if t, ok := f.tries[r.Offset]; ok && t.waits(f.hub.log.Now()) { // refused, before the feed rested
 		s.state = refused
 		if f.policy.Ordered {
 			f.block(s)

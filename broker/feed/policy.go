@@ -77,6 +77,11 @@ type try struct {
 	due int64 // when it is sent again, µs since 1970
 }
 
+// waits tells whether it is not to be sent again yet. One that was refused while the clock was far ahead does not wait until the clock is there.
+func (t try) waits(now time.Time) bool {
+	return t.due > now.UnixMicro() && !store.WasAhead(time.UnixMicro(t.due), now)
+}
+
 // grave is a message on its way to the dead letters.
 type grave struct {
 	seq    uint64
@@ -179,16 +184,16 @@ func (f *Feed) retry() {
 	if f.closed || len(f.members) == 0 {
 		return // those that join read them again
 	}
-	now := f.hub.log.Now().UnixMicro()
+	now := f.hub.log.Now()
 	var next int64
 	for seq := f.win.head; seq < f.win.tail; seq++ {
 		s := f.win.at(seq)
 		if s.state != refused || f.buried(seq) {
 			continue
 		}
-		if due := f.tries[s.Offset].due; due > now {
-			if next == 0 || due < next {
-				next = due
+		if t := f.tries[s.Offset]; t.waits(now) {
+			if next == 0 || t.due < next {
+				next = t.due
 			}
 			continue
 		}

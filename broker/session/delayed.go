@@ -105,7 +105,13 @@ func (d *delayed) note(due int64) {
 func (d *delayed) run(ctx context.Context) {
 	timer := time.NewTimer(d.wait())
 	defer timer.Stop()
+	var clock setBack
 	for {
+		if _, wrong := clock.at(d.m.log.Now()); wrong {
+			if err := d.setRight(); err != nil {
+				d.m.logger.Error("delayed messages from when the clock was far ahead stay where they are", "err", err)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return

@@ -174,10 +174,11 @@ func (s *Session) release() {
 	s.offline = s.m.log.Now()
 }
 
-// expired tells whether the session's time after its connection is over; mu is held.
+// expired tells whether the session's time after its connection is over; mu is held. A clock that has jumped far ahead is not believed: all sessions
+// would end at once.
 func (s *Session) expired(now time.Time) bool {
 	return s.link == nil && s.expiry != Never && !s.offline.IsZero() &&
-		now.Sub(s.offline) >= time.Duration(s.expiry)*time.Second
+		now.Sub(s.offline) >= time.Duration(s.expiry)*time.Second && (s.expiry == 0 || !s.m.log.Doubtful())
 }
 
 // end forgets a session, its subscriptions and what was on its way; Manager.mu and s.mu are held and no link is there.
@@ -238,10 +239,21 @@ func (m *Manager) Run(ctx context.Context) error {
 	lastSweep := time.Now()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	var clock setBack
 	for {
 		m.enterAll()
 		m.orphanedWills()
-		m.expire(m.log.Now())
+		now := m.log.Now()
+		back, wrong := clock.at(now)
+		if back {
+			m.lookAtAll()
+		}
+		if wrong {
+			if err := m.retained.setRight(m, now); err != nil {
+				m.logger.Error("retained messages from when the clock was far ahead expire when it is there", "err", err)
+			}
+		}
+		m.expire(now)
 		m.retained.expire(m, m.log.Now())
 		if time.Since(lastSweep) > time.Minute {
 			lastSweep = time.Now()
@@ -266,15 +278,24 @@ func (m *Manager) expire(now time.Time) {
 	next := now.Add(time.Hour)
 	for _, s := range m.sessions {
 		s.mu.Lock()
-		if s.expired(now) {
+		if s.setRight(now); s.expired(now) {
 			m.logger.Info("session expired", "client", s.id)
 			m.end(s)
 		} else if at := s.nextEvent(now); !at.IsZero() && at.Before(next) {
-			next = at
+			if next = at; !at.After(now) { // it would be over if the clock were believed
+				next = now.Add(time.Second)
+			}
 		}
 		s.mu.Unlock()
 	}
 	m.due.Store(next.UnixNano())
+}
+
+// lookAtAll has expire look at all sessions: what it noted as the next time is of another clock.
+func (m *Manager) lookAtAll() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.due.Store(0)
 }
 
 // nextExpiry is when expire has something to do.

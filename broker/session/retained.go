@@ -117,7 +117,7 @@ func (r *retainer) expire(m *Manager, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var muts []store.Mutation
-	for len(r.due) > 0 && r.due[0].at <= now.UnixMicro() {
+	for len(r.due) > 0 && r.due[0].at <= now.UnixMicro() && !m.log.Doubtful() {
 		e := heap.Pop(&r.due).(expiry)
 		if at, ok := r.names.Get(e.name); ok && at == e.at { // else it was replaced
 			r.names.Delete(e.name)
@@ -190,6 +190,12 @@ func appendRetained(dst []byte, now int64, msg *store.Message) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(msg.Props)))
 	dst = append(dst, msg.Props...)
 	return append(dst, msg.Payload...)
+}
+
+// setRetainedTime changes the time in what appendRetained has encoded.
+func setRetainedTime(b []byte, micros int64) []byte {
+	binary.LittleEndian.PutUint64(b[3:], uint64(micros))
+	return b
 }
 
 func parseRetained(b []byte) (store.Record, error) {
@@ -384,7 +390,7 @@ func (r *retainedSource) item(name string, now int64) (feed.Item, bool) {
 		r.m.logger.Error("reading a retained message failed", "topic", name, "err", err)
 		return feed.Item{}, false
 	}
-	if rec.Flags.Has(record.FlagExpiry) && now >= rec.Time+int64(rec.Expiry)*1e6 {
+	if rec.Flags.Has(record.FlagExpiry) && now >= rec.Time+int64(rec.Expiry)*1e6 && !r.m.log.Doubtful() {
 		return feed.Item{}, false
 	}
 	if rec.Topic, err = r.m.log.TopicID(name); err != nil {
