@@ -49,6 +49,8 @@ type Conn struct {
 
 	unsaved bool // the session may not be saved yet
 
+	foreseen int // packets that the link has looked at already
+
 	parsed *parsed // made at first use
 
 	assigned  bool // the client id is ours
@@ -143,6 +145,10 @@ func (c *Conn) work() (need int, err error) {
 			}
 			return size, nil
 		}
+		if c.foreseen <= 0 {
+			c.foreseen = c.link.Foresee(c.in.bytes())
+		}
+		c.foreseen--
 		if err := c.frame(c.in.take(size)); err != nil || len(c.hand) > 0 {
 			return 0, err
 		}

@@ -121,6 +121,16 @@ func FuzzSplit(f *testing.F) {
 		if err == nil && size > 1<<20 {
 			t.Fatalf("size %d is over the limit", size)
 		}
+		name, peeked := PeekTopic(b) // whatever it is
+		if err != nil || size == 0 || size > len(b) {
+			return
+		}
+		if peeked != size {
+			t.Fatalf("PeekTopic says %d, Split says %d", peeked, size)
+		}
+		if p := new(Publish); TypeOf(b) == TypePublish && ParsePublish(v, b[:size], p) == nil && string(p.Topic) != string(name) {
+			t.Fatalf("PeekTopic says %q, ParsePublish says %q", name, p.Topic)
+		}
 	})
 }
 

@@ -92,6 +92,28 @@ func parsePublish(v Version, frame []byte, p *Publish, where mask) error {
 	return nil
 }
 
+// PeekTopic returns the topic of the PUBLISH that b begins with, nil if b begins with another packet, and the length of the
+// packet, 0 if b does not hold all of it. It checks nothing: it is for who prepares for what will be parsed.
+func PeekTopic(b []byte) (topic []byte, size int) {
+	if len(b) < 2 {
+		return nil, 0
+	}
+	n, k := varint(b[1:])
+	size = 1 + k + int(n)
+	if k <= 0 || size > len(b) {
+		return nil, 0
+	}
+	if TypeOf(b) != TypePublish || n < 2 {
+		return nil, size
+	}
+	rest := b[1+k : size]
+	end := 2 + int(binary.BigEndian.Uint16(rest))
+	if end > len(rest) {
+		return nil, size
+	}
+	return rest[2:end], size
+}
+
 // parseProps takes the property block off b and returns the rest.
 func (p *Publish) parseProps(b []byte, where mask) ([]byte, *Error) {
 	n, k := varint(b)

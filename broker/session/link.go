@@ -63,6 +63,7 @@ type Link struct {
 	resumed []byte            // what is to be sent of them first
 	in      *ingest
 	recent  recent
+	touched byte // what Foresee looked at, so that it is looked at
 	aliases []*topicRef
 	client  uint32 // the store's number; 0 until the first publish
 	epoch   uint64 // of its producer; 0 for none

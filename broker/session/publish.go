@@ -78,7 +78,7 @@ func (l *Link) Publish(p *packet.Publish) error {
 	if ref.code != 0 {
 		return l.refuseOne(p, ref)
 	}
-	if ref.nack != "" {
+	if ref.nacks {
 		if err := l.session.Load().nack(ref.nack, p); err != nil {
 			return l.refuseOne(p, &topicRef{code: codeOf(err), reason: err.Error()})
 		}

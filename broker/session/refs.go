@@ -4,6 +4,8 @@ import (
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
+
+	"github.com/edgemq/edgemq/broker/packet"
 )
 
 // seed is that of the hashes of topics: nobody outside can tell which of them meet in one place.
@@ -65,6 +67,65 @@ func (r *recent) put(hash uint64, ref *topicRef) {
 	p[0], p[1] = memory{hash, ref}, p[0]
 }
 
+const (
+	// foreseen is how many packets Foresee looks at: the processor has about as many lines of memory on their way at once.
+	foreseen = 32
+	// fewRefs are the places of topics that stay in its innermost cache.
+	fewRefs = 64
+)
+
+// Foresee looks at what the publishes that b begins with are going to need: where their topics are remembered. Each is a wait for memory, or
+// two, and here they wait together, where Publish would wait for one after the other. It returns how many packets it has looked at, 0 if there is
+// no whole one.
+func (l *Link) Foresee(b []byte) (packets int) {
+	if len(l.recent) < fewRefs {
+		return foreseen
+	}
+	var hashes [foreseen]uint64
+	n := 0
+	for packets < foreseen {
+		name, size := packet.PeekTopic(b)
+		if size == 0 {
+			break
+		}
+		packets++
+		b = b[size:]
+		if len(name) > 0 {
+			hashes[n] = maphash.Bytes(seed, name)
+			n++
+		}
+	}
+	var refs [foreseen]*topicRef
+	for i, hash := range hashes[:n] {
+		refs[i] = l.recent.peek(hash)
+	}
+	if table := l.m.refs.table.Load(); table != nil {
+		for i, hash := range hashes[:n] {
+			if refs[i] == nil {
+				refs[i] = hint(*table, hash)
+			}
+		}
+	}
+	for _, ref := range refs[:n] {
+		if ref != nil {
+			l.touched ^= ref.short[0]
+		}
+	}
+	return packets
+}
+
+// peek returns the topic of that hash, most likely, nil if there is none.
+func (r recent) peek(hash uint64) *topicRef {
+	p := r.pair(hash)
+	switch hash {
+	case p[0].hash:
+		return p[0].ref
+	case p[1].hash:
+		return p[1].ref
+	}
+	return nil
+}
+
 // refs has what links know of plain topics, once for all links: it is the same for all, and never changes. A thousand links that
 // publish to the same hundred topics would otherwise have a hundred thousand.
 //
@@ -95,6 +156,16 @@ func find(table []shared, hash uint64, name []byte) (*topicRef, *shared) {
 		}
 		if p.hash.Load() == hash && ref.is(name) {
 			return ref, nil
+		}
+	}
+}
+
+// hint returns the first topic of that hash, most likely the only one, nil if there is none.
+func hint(table []shared, hash uint64) *topicRef {
+	for at := hash; ; at++ {
+		p := &table[at&uint64(len(table)-1)]
+		if ref := p.ref.Load(); ref == nil || p.hash.Load() == hash {
+			return ref
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"hash/maphash"
 	"sync"
 	"testing"
+
+	"github.com/edgemq/edgemq/broker/packet"
 )
 
 func hashOf(name string) uint64 { return maphash.String(seed, name) }
@@ -48,6 +50,11 @@ func TestRefsBeside(t *testing.T) {
 				if ref := r.get(hashOf(name), []byte(name)); ref != nil && ref.wire != name {
 					t.Errorf("%s is %s", name, ref.wire)
 				}
+				if table := r.table.Load(); table != nil {
+					if ref := hint(*table, hashOf(name)); ref != nil && ref.wire != name {
+						t.Errorf("the hint for %s is %s", name, ref.wire)
+					}
+				}
 			}
 		})
 	}
@@ -88,5 +95,49 @@ func TestRecent(t *testing.T) {
 	other := hashOf(names[0])
 	if ref := r.get(other, []byte("another topic with that hash")); ref != nil {
 		t.Errorf("found %s", ref.wire)
+	}
+}
+
+func TestForesee(t *testing.T) { // allocations are counted: nothing beside it
+	l := &Link{m: &Manager{}}
+	if l.Foresee(nil) != foreseen {
+		t.Error("a link that knows few topics looks at what comes")
+	}
+	var all []byte
+	for i := range 2 * foreseen {
+		name := fmt.Sprint("t/", i)
+		for n := 0; n < 2; n++ {
+			all = packet.AppendPublish(all, packet.V311, &packet.Outgoing{QoS: 1, PacketID: 1, Topic: name})
+		}
+		if i%2 == 0 {
+			l.recent.put(hashOf(name), newRef(name))
+		} else {
+			l.m.refs.share(hashOf(name), newRef(name))
+		}
+	}
+	for i := 0; len(l.recent) < fewRefs; i++ {
+		l.recent.put(hashOf(fmt.Sprint("u/", i)), newRef("u"))
+	}
+	first, _ := packet.PeekTopic(all)
+	size := len(first) + 6
+	for _, row := range []struct {
+		name string
+		b    []byte
+		want int
+	}{
+		{"nothing", nil, 0},
+		{"part of a packet", all[:size-1], 0},
+		{"one and a part of the next", all[:2*size-1], 1},
+		{"more than it looks at", all, foreseen},
+		{"two, the first without a topic", []byte{0x30, 0, 0xC0, 0}, 2},
+		{"a topic longer than its packet", []byte{0x30, 3, 0, 9, 'a'}, 1},
+		{"a length that is none", []byte{0x30, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}, 0},
+	} {
+		if got := l.Foresee(row.b); got != row.want {
+			t.Errorf("%s: it has looked at %d packets, want %d", row.name, got, row.want)
+		}
+	}
+	if testing.AllocsPerRun(100, func() { l.Foresee(all) }) != 0 {
+		t.Error("Foresee allocates")
 	}
 }

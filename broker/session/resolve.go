@@ -23,11 +23,12 @@ type topicRef struct {
 	delayed   bool // published delay later
 	transient bool // for live subscribers only (store.exclude)
 	denied    bool // by a rule
+	nacks     bool // a message of the queue nack is refused
 
 	delay  uint32
 	wire   string // as the client wrote it
 	name   string
-	nack   string // the queue that a message of is refused
+	nack   string // a queue, if nacks
 	reason string // of code
 }
 
@@ -103,7 +104,7 @@ func (l *Link) lookup(hash uint64, name []byte) (*topicRef, error) {
 		}
 		l.client = id
 	}
-	if ref := l.m.refs.get(hash, name); ref != nil && l.access.Publish(ref.name) {
+	if ref := l.m.refs.get(hash, name); ref != nil && (l.access == nil || l.access.Publish(ref.name)) { // where there are no rules, the name is not waited for
 		return ref, nil
 	}
 	ref := newRef(string(name))
@@ -122,7 +123,7 @@ func (l *Link) lookup(hash uint64, name []byte) (*topicRef, error) {
 	}
 	ref.transient = l.m.excluded(ref.name)
 	if n.Kind == topic.QueueNack {
-		ref.nack = string(n.Queue)
+		ref.nacks, ref.nack = true, string(n.Queue)
 		return ref, nil
 	}
 	if ref.queue {
