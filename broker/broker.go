@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	mqtt "github.com/mochi-mqtt/server/v2"
 
@@ -154,14 +155,16 @@ func (b *Broker) listen() error {
 		Logger:                  quiet,
 		InlineClient:            false,
 	})
+	door := &hooks.Handshake{Server: b.server}
 	for _, h := range []mqtt.Hook{&hooks.Auth{}, &hooks.Sessions{Logger: b.logger}, &hooks.Persistence{Store: b.store}} {
-		if err := b.server.AddHook(h, nil); err != nil {
-			return fmt.Errorf("add hook %s: %w", h.ID(), err)
+		if err := door.Add(h); err != nil {
+			return err
 		}
 	}
 	co := conn.Options{
 		MaxKeepAlive:     o.MaxKeepAlive,
 		CertificateNames: o.CertificateNames,
+		Quiet:            20 * time.Second,
 		Connack: packet.Connack{
 			ReceiveMaximum:    uint16(min(o.ReceiveMaximum, 65535)),
 			HasMaximumQoS:     o.MaxQoS < 2, // [MQTT-3.2.2-9]
@@ -178,7 +181,7 @@ func (b *Broker) listen() error {
 		co := co
 		co.NoAnonymous = lo.NoAnonymous
 		co.MaxPacket, co.Connack.MaximumPacketSize = lo.MaxPacket, uint32(lo.MaxPacket)
-		l := &listener{opt: lo, conn: co, m: b.sessions, total: &total, limit: int64(lower(o.MaxConnections, b.room)), logger: b.logger.With("component", "listener")}
+		l := &listener{opt: lo, conn: co, door: door, m: b.sessions, total: &total, limit: int64(lower(o.MaxConnections, b.room)), logger: b.logger.With("component", "listener")}
 		if err := b.server.AddListener(l); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/edgemq/edgemq/broker/conn"
 	"github.com/edgemq/edgemq/broker/session"
 	"github.com/edgemq/edgemq/broker/transport"
+	"github.com/edgemq/edgemq/hooks"
 )
 
 // acceptor is what a transport.Listener does for us.
@@ -24,11 +25,18 @@ type acceptor interface {
 	Close() error
 }
 
+// loop is what poll.Loop does for us.
+type loop interface {
+	Run()
+	Close()
+}
+
 // listener is a listeners.Listener whose connections are ours. It differs from mochi's own in that an accept that fails for a
 // while (no file descriptors left) does not end it, and a panic ends one connection and not the process.
 type listener struct {
 	opt    Listener
 	conn   conn.Options
+	door   *hooks.Handshake
 	m      *session.Manager
 	total  *atomic.Int64 // connections of all listeners
 	limit  int64         // of them; 0 for none
@@ -38,6 +46,7 @@ type listener struct {
 	open     atomic.Int64
 	wg       sync.WaitGroup // of connections
 	closed   chan struct{}
+	loop     loop // nil if every connection is a goroutine
 	porters  porters
 	refusals refusals
 
@@ -58,6 +67,7 @@ func (l *listener) Init(*slog.Logger) error {
 		return fmt.Errorf("listener %q: %w", o.Name, err)
 	}
 	l.net = t
+	l.watch(t)
 	return nil
 }
 
@@ -76,21 +86,25 @@ func (l *listener) Address() string {
 }
 
 // Serve implements listeners.Listener: it accepts until Close, and returns when the goroutines that did have ended.
-func (l *listener) Serve(establish listeners.EstablishFn) {
-	l.porters.call(func(p *porter) { l.keep(p, establish) })
+func (l *listener) Serve(listeners.EstablishFn) {
+	if l.loop != nil {
+		l.loop.Run()
+		return
+	}
+	l.porters.call(l.keep)
 	l.porters.wg.Wait()
 }
 
 // keep is the goroutine of a porter.
-func (l *listener) keep(p *porter, establish listeners.EstablishFn) {
+func (l *listener) keep(p *porter) {
 	for {
 		raw := l.accept()
 		if raw == nil {
 			l.porters.dismiss()
 			return
 		}
-		l.porters.call(func(p *porter) { l.keep(p, establish) })
-		l.serve(raw, establish)
+		l.porters.call(l.keep)
+		l.serve(raw)
 		if !l.porters.rest(p) {
 			return
 		}
@@ -107,7 +121,7 @@ func (l *listener) accept() net.Conn {
 				return nil
 			}
 			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-			l.logger.Warn("accepting a connection failed, trying again", "listener", l.opt.Name, "err", err, "wait", wait)
+			l.acceptFailed(err, wait)
 			select {
 			case <-time.After(wait):
 				continue
@@ -127,6 +141,10 @@ func (l *listener) accept() net.Conn {
 		}
 		return raw
 	}
+}
+
+func (l *listener) acceptFailed(err error, wait time.Duration) {
+	l.logger.Warn("accepting a connection failed, trying again", "listener", l.opt.Name, "err", err, "wait", wait)
 }
 
 // refusals logs connections that were refused, a line a second at most: who floods a listener must not fill a gateway's disk
@@ -184,8 +202,17 @@ func (l *listener) end(raw net.Conn) {
 
 // serve is what a porter does for a new connection: the handshakes of its transport, then mochi's, which is the one of MQTT, and what follows
 // at once.
-func (l *listener) serve(raw net.Conn, establish listeners.EstablishFn) {
-	if c, err := l.greet(raw, establish); err != nil || c == nil {
+func (l *listener) serve(raw net.Conn) {
+	if c, err := l.greet(raw); err != nil || c == nil {
+		l.finish(raw, c, err)
+	} else {
+		l.welcome(raw, c)
+	}
+}
+
+// welcome is for a connection whose CONNECT has come.
+func (l *listener) welcome(raw net.Conn, c *conn.Conn) {
+	if err := l.admit(raw, c); err != nil {
 		l.finish(raw, c, err)
 	} else {
 		l.run(raw, c)
@@ -196,7 +223,7 @@ func (l *listener) serve(raw net.Conn, establish listeners.EstablishFn) {
 func (l *listener) run(raw net.Conn, c *conn.Conn) {
 	if l.read(raw, c) {
 		l.finish(raw, c, nil)
-	} else {
+	} else if !l.park(raw, c) {
 		go l.run(raw, c)
 	}
 }
@@ -216,8 +243,8 @@ func (l *listener) caught(raw net.Conn) {
 
 var errNotIn = errors.New("the client was not let in")
 
-// greet does the handshakes. Without an error the client is in; the Conn is nil if it did not come as far as MQTT.
-func (l *listener) greet(raw net.Conn, establish listeners.EstablishFn) (c *conn.Conn, err error) {
+// greet does the handshakes of the transport and has the CONNECT come. The Conn is nil if it did not come as far as MQTT.
+func (l *listener) greet(raw net.Conn) (c *conn.Conn, err error) {
 	err = errNotIn // after a panic
 	defer l.caught(raw)
 	connectBy := time.Now().Add(l.opt.ConnectTimeout)
@@ -225,16 +252,20 @@ func (l *listener) greet(raw net.Conn, establish listeners.EstablishFn) (c *conn
 	if c = l.established(raw, stream, shook, connectBy); c == nil {
 		return nil, shook
 	}
-	if err := c.Await(); err != nil {
-		return c, err
-	}
-	if err := establish(l.opt.Name, c); err != nil {
-		return c, err
+	return c, c.Await()
+}
+
+// admit does the handshake of MQTT. Without an error the client is in.
+func (l *listener) admit(raw net.Conn, c *conn.Conn) (err error) {
+	err = errNotIn // after a panic
+	defer l.caught(raw)
+	if err := l.door.Establish(l.opt.Name, c); err != nil {
+		return err
 	}
 	if !c.Kept() {
-		return c, errNotIn
+		return errNotIn
 	}
-	return c, nil
+	return nil
 }
 
 // finish is the end of a connection.
@@ -289,6 +320,9 @@ func (l *listener) Close(closeClients listeners.CloseFn) {
 		_ = raw.Close()
 	}
 	l.mu.Unlock()
+	if l.loop != nil {
+		l.loop.Close()
+	}
 	if l.net != nil {
 		_ = l.net.Close() // the accept loop ends either way
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/broker/transport"
+	"github.com/edgemq/edgemq/hooks"
 	"github.com/edgemq/edgemq/internal/testcert"
 	"github.com/edgemq/edgemq/store"
 )
@@ -134,17 +135,17 @@ func TestAcceptGoesOn(t *testing.T) {
 	t.Parallel()
 	f := &failing{}
 	f.panics.Store(2)
-	b, _ := run(t, Options{Listeners: []Listener{{Name: "a", Address: "127.0.0.1:0"}}}, func(b *Broker) {
+	b, _ := run(t, Options{Listeners: []Listener{{Name: "a", Type: transport.Unix, Address: filepath.Join(t.TempDir(), "s")}}}, func(b *Broker) {
 		f.acceptor = b.listeners[0].net
 		b.listeners[0].net = f
 	})
 	for range 2 {
-		if _, err := connect(t, dial(t, "tcp", b.Addr("a")), "x"); err == nil {
+		if _, err := connect(t, dial(t, "unix", b.Addr("a")), "x"); err == nil {
 			t.Error("connected through a panic")
 		}
 	}
 	for range 6 {
-		c := dial(t, "tcp", b.Addr("a"))
+		c := dial(t, "unix", b.Addr("a"))
 		mustConnect(t, c, "x") // each takes over from the one before
 		_ = c.Close()
 	}
@@ -155,6 +156,27 @@ func TestAcceptGoesOn(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d connections are counted", b.listeners[0].open.Load())
 		}
+	}
+}
+
+// A panic while the loop deals with a connection ends that one.
+func TestPanicInLoop(t *testing.T) {
+	t.Parallel()
+	b, _ := run(t, Options{Listeners: []Listener{{Name: "a", Address: "127.0.0.1:0"}}}, func(b *Broker) {
+		b.listeners[0].door = &hooks.Handshake{} // which has no server
+	})
+	for range 3 {
+		if _, err := connect(t, dial(t, "tcp", b.Addr("a")), "x"); err == nil {
+			t.Error("connected through a panic")
+		}
+	}
+	for deadline := time.Now().Add(patience); b.listeners[0].open.Load() != 0; <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are counted", b.listeners[0].open.Load())
+		}
+	}
+	if n := b.sessions.Stats().Panics; n < 3 {
+		t.Errorf("%d panics are counted", n)
 	}
 }
 

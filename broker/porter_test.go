@@ -3,20 +3,23 @@ package broker
 import (
 	"fmt"
 	"net"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/edgemq/edgemq/broker/transport"
 )
 
 // Whoever stands at the door and says nothing keeps nobody out; of the porters that many such connections needed, few stay.
 func TestPorters(t *testing.T) {
 	t.Parallel()
-	b, stop := run(t, Options{Listeners: []Listener{{Name: "a", Address: "127.0.0.1:0"}}}, nil)
+	b, stop := run(t, Options{Listeners: []Listener{{Name: "a", Type: transport.Unix, Address: filepath.Join(t.TempDir(), "s")}}}, nil)
 	silent := make([]net.Conn, 4*maxResting)
 	for i := range silent {
-		silent[i] = dial(t, "tcp", b.Addr("a"))
+		silent[i] = dial(t, "unix", b.Addr("a"))
 	}
 	for i := range 3 {
-		mustConnect(t, dial(t, "tcp", b.Addr("a")), fmt.Sprint("c", i))
+		mustConnect(t, dial(t, "unix", b.Addr("a")), fmt.Sprint("c", i))
 	}
 	for _, c := range silent {
 		_ = c.Close()
@@ -32,7 +35,7 @@ func TestPorters(t *testing.T) {
 			t.Fatalf("%d porters rest", resting())
 		}
 	}
-	mustConnect(t, dial(t, "tcp", b.Addr("a")), "last")
+	mustConnect(t, dial(t, "unix", b.Addr("a")), "last")
 	if n := resting(); n > maxResting {
 		t.Errorf("%d porters rest", n)
 	}

@@ -4,8 +4,6 @@ package hooks
 
 import (
 	"log/slog"
-	"strconv"
-	"sync/atomic"
 
 	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -44,7 +42,6 @@ func (*Auth) OnACLCheck(*mqtt.Client, string, bool) bool { return true }
 type Sessions struct {
 	mqtt.HookBase
 	Logger *slog.Logger
-	serial atomic.Uint64
 }
 
 // ID implements mqtt.Hook.
@@ -77,20 +74,16 @@ func (h *Sessions) OnSessionEstablish(cl *mqtt.Client, _ packets.Packet) {
 	} else if err != nil {
 		h.Logger.Error("attaching a session failed", "client", cl.ID, "err", err)
 	}
-	// From here on mochi knows the client by a name of its own. It would end, as taken over, whatever other connection it
-	// has under the client's id, and of two that came at once that may be the later one, which has the session.
-	cl.ID += "\x00" + strconv.FormatUint(h.serial.Add(1), 36)
 }
 
-// OnSessionEstablished implements mqtt.Hook: the CONNACK is queued, deliveries may follow it. mochi's part is over: its client
-// stops, and with it the goroutines that would read and write, but not the connection.
+// OnSessionEstablished implements mqtt.Hook: the CONNACK is queued, deliveries may follow it. mochi's part is over; that its client stops
+// is not to end the connection.
 func (h *Sessions) OnSessionEstablished(cl *mqtt.Client, _ packets.Packet) {
 	c := connOf(cl)
 	switch {
 	case c == nil:
 	case c.Attached():
 		c.Keep()
-		cl.Stop(nil)
 		c.Link().Start()
 	default: // the CONNACK said that we are unavailable
 		_ = c.Close() // never fails

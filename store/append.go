@@ -89,6 +89,9 @@ func (b *batch) reset(base uint64) {
 // size is what the batch takes in the journal.
 func (b *batch) size() int { return len(b.buf) + len(b.muts) }
 
+// smallAppend is what Roomy looks for room for.
+const smallAppend = 16 << 10
+
 // appender is the open group and what guards it.
 type appender struct {
 	mu   sync.Mutex
@@ -348,6 +351,13 @@ func (a *appender) callFor(mode appendMode) bool {
 		a.alarm.Reset(soon)
 	}
 	return false
+}
+
+// Roomy tells whether a small append would be taken now, or refused, rather than wait for the open group to be taken.
+func (s *Store) Roomy() bool {
+	s.open.mu.Lock()
+	defer s.open.mu.Unlock()
+	return s.open.err != nil || s.fits(smallAppend) || s.tight(smallAppend)
 }
 
 // tight says, while the disk is full, that an append of that size might not be written before there is room, whatever it

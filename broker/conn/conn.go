@@ -1,10 +1,11 @@
 // Package conn is a connection: frames in, and what they say carried out.
 //
 // It reads the socket into a buffer of its own, cuts it into frames, and validates each with the strict codec of package
-// packet. The CONNECT is handed to mochi, for which a Conn is a net.Conn that yields this one frame: mochi never sees
-// anything malformed, and our CONNACK goes out in place of its own. When it has let the client in, mochi is done with the
-// connection (Keep): its two goroutines would stay for as long as the client does, with stacks of 16 and 4 KiB, to pass on a SUBSCRIBE
-// now and then. From there on one goroutine of ours reads (Serve): all publishes of one read go to the store in one append. Answers join the
+// packet. mochi is given the CONNECT (TakeConnect), so it never sees anything malformed, and lets the client in or not; for what it answers a Conn is its net.Conn,
+// which sends our CONNACK in place of its own. That is all that mochi has to do with the connection (Keep).
+//
+// From there on there is one reader. While the client is active that is a goroutine (Serve); a connection that a loop can wait for (package
+// poll) is read by the loop while it is new or quiet (Look, Proceed). Either way all publishes of one read go to the store in one append, and answers join the
 // queue of the link's one writer.
 package conn
 
@@ -26,6 +27,8 @@ type Options struct {
 	NoAnonymous  bool   // clients need a user's name and password
 	// CertificateNames makes the name in a client's certificate its user's.
 	CertificateNames bool
+	// Quiet is how long a client must have been silent, half of it at least, for Serve to return and a loop to wait for it, where there is one.
+	Quiet time.Duration
 	// Connack fills in what is announced to an MQTT 5 client besides what the connection itself knows.
 	Connack packet.Connack
 }
@@ -36,7 +39,7 @@ const maxConnect = 256 << 10
 // maxClientID bounds a client id: with a topic filter it is a key in the state.
 const maxClientID = 4096
 
-// Conn is one connection. One goroutine at a time calls Await, has mochi do the handshake, and calls Serve and Finish.
+// Conn is one connection. One goroutine at a time calls Await, has mochi do the handshake, and calls Serve and Finish; or Look and Proceed.
 type Conn struct {
 	raw  net.Conn
 	link *session.Link
@@ -69,6 +72,9 @@ type parsed struct {
 // New returns the Conn of a connection that has just been accepted, whose CONNECT must have come by the given time.
 func New(raw net.Conn, m *session.Manager, o *Options, connectBy time.Time) *Conn {
 	c := &Conn{raw: raw, link: m.NewLink(raw), m: m, opt: o}
+	if _, ok := raw.(waiting); ok {
+		c.in.quiet = o.Quiet
+	}
 	c.in.init(raw, c.link, connectBy)
 	return c
 }
@@ -93,15 +99,20 @@ func (c *Conn) Await() error {
 	}
 }
 
-// Read implements net.Conn for mochi: it returns the CONNECT, once.
-func (c *Conn) Read(p []byte) (int, error) {
-	if len(c.hand) == 0 {
-		return 0, io.EOF
+// TakeConnect returns what mochi is to know of the CONNECT that Await has read, without its fixed header.
+func (c *Conn) TakeConnect() []byte {
+	body := c.hand
+	c.hand = nil
+	for i, b := range body {
+		if i > 0 && b < 0x80 { // the last byte of the length
+			return body[i+1:]
+		}
 	}
-	n := copy(p, c.hand)
-	c.hand = c.hand[n:]
-	return n, nil
+	return nil
 }
+
+// Read implements net.Conn. There is nothing for mochi to read.
+func (c *Conn) Read([]byte) (int, error) { return 0, io.EOF }
 
 // Keep takes the connection over from mochi, which has let its client in: what mochi does to end its part is not to
 // end the connection.
@@ -336,14 +347,18 @@ func (c *Conn) fail(err error) {
 
 // Authenticate tells whether the client of the CONNECT is let in; the hook for it asks.
 func (c *Conn) Authenticate() bool {
+	c.refusal = c.link.Login(c.door())
+	return c.refusal == nil
+}
+
+func (c *Conn) door() session.Door {
 	d := session.Door{NoAnonymous: c.opt.NoAnonymous, Assigned: c.assigned}
 	if c.opt.CertificateNames {
 		if s, ok := c.raw.(interface{ PeerName() string }); ok {
 			d.Certificate = s.PeerName()
 		}
 	}
-	c.refusal = c.link.Login(d)
-	return c.refusal == nil
+	return d
 }
 
 // Attach gives the connection its session; the hook for it calls it once the client is authenticated.

@@ -76,8 +76,9 @@ type input struct {
 	idled  bool              // for long; or something was done that is rare, and needed much of a stack
 	took   bool              // a whole packet has come since last
 
-	err error                 // of try
-	try func(fd uintptr) bool // reads once; made once
+	quiet time.Duration         // of silence, half of it at least, after which a loop is to wait for the socket; 0 if there is none
+	err   error                 // of try
+	try   func(fd uintptr) bool // reads once; made at first use
 
 	interval time.Duration // of silence allowed; 0 for any
 	phase    int
@@ -87,11 +88,11 @@ type input struct {
 
 func (in *input) init(raw net.Conn, l *session.Link, connectBy time.Time) {
 	in.raw, in.link = raw, l
-	if in.sys = l.Direct(); in.sys != nil {
-		in.try = in.tryRead
-	}
+	in.sys = l.Direct()
 	in.deadline = connectBy
-	_ = raw.SetReadDeadline(connectBy) // an error shows in the read that follows
+	if in.quiet == 0 { // else a loop looks at the time
+		_ = raw.SetReadDeadline(connectBy) // an error shows in the read that follows
+	}
 }
 
 // keepAlive sets how long the client may be silent from now on. [MQTT-3.1.2-22]
@@ -129,7 +130,7 @@ func (in *input) fill(need int) error {
 			if in.link.Closing() {
 				return io.EOF // what comes now is read only to be read, see transport.Socket
 			}
-			if in.waited && time.Since(in.last) > idleTime {
+			if in.waited && in.quiet == 0 && time.Since(in.last) > idleTime {
 				in.idled = true
 			}
 			return nil
@@ -141,8 +142,12 @@ func (in *input) fill(need int) error {
 			in.phase, in.idled = settled, true
 			return nil
 		}
-		if in.interval == 0 || time.Since(in.last) >= in.patience() {
+		if in.late(time.Now()) {
 			return errKeepAlive
+		}
+		if in.quiet > 0 && in.len() == 0 && time.Since(in.last) >= in.quiet/2 {
+			in.idled = true
+			return nil
 		}
 		in.deadline = time.Time{} // it was set for an earlier read; the client has been heard of since
 	}
@@ -153,17 +158,39 @@ func (in *input) patience() time.Duration {
 	return in.interval + time.Duration(in.len())*(time.Second/slowestPacket)
 }
 
+// late tells whether the next packet should have come by now.
+func (in *input) late(now time.Time) bool {
+	switch {
+	case in.link.Connect == nil:
+		return !now.Before(in.deadline)
+	case in.interval == 0:
+		return in.quiet == 0 // nobody else sets a deadline
+	}
+	return now.Sub(in.last) >= in.patience()
+}
+
 // setDeadline moves the socket's deadline on, but not at every read of a plain socket: that costs more than the read. TLS
 // and WebSocket can do without it less easily: a read that fails half-way through a frame is the last one.
 func (in *input) setDeadline() error {
 	switch {
+	case in.quiet > 0 && in.link.Connect != nil && in.len() == 0:
+		wait, slack := in.quiet, in.quiet/2
+		if in.interval > 0 && in.interval < wait {
+			wait, slack = in.interval, in.interval/8
+		}
+		if want := in.last.Add(wait); want.Sub(in.deadline) > slack {
+			in.deadline = want
+			if err := in.raw.SetReadDeadline(want); err != nil {
+				return err
+			}
+		}
 	case in.phase == fresh && in.sys != nil:
 		in.phase = settling
 		if err := in.raw.SetReadDeadline(in.last.Add(settleTime)); err != nil {
 			return err
 		}
-	case in.phase != steady && in.interval == 0:
-		in.phase = steady
+	case in.interval == 0 && (in.phase != steady || in.quiet > 0 && !in.deadline.IsZero()):
+		in.phase, in.deadline = steady, time.Time{}
 		if err := in.raw.SetReadDeadline(time.Time{}); err != nil {
 			return err
 		}
@@ -271,7 +298,9 @@ func (in *input) read() error {
 		}
 		return err
 	}
-	in.err = nil
+	if in.err = nil; in.try == nil {
+		in.try = in.tryRead
+	}
 	if err := in.sys.Read(in.try); err != nil {
 		return err
 	}
@@ -281,7 +310,11 @@ func (in *input) read() error {
 // tryRead reads what is there, into a buffer borrowed only now; false means that there is nothing yet.
 func (in *input) tryRead(fd uintptr) bool {
 	in.borrow()
-	n, again, err := socket.Read(fd, in.buf[in.w:])
+	return in.came(socket.Read(fd, in.buf[in.w:]))
+}
+
+// came takes what a read of a plain socket has brought. It reports false if that is nothing yet.
+func (in *input) came(n int, again bool, err error) bool {
 	switch {
 	case again:
 		in.shrink()

@@ -12,6 +12,9 @@ func Direct(c net.Conn) syscall.RawConn {
 	if s, ok := c.(interface{ Raw() net.Conn }); ok {
 		c = s.Raw()
 	}
+	if s, ok := c.(interface{ Direct() syscall.RawConn }); ok {
+		return s.Direct()
+	}
 	switch c.(type) {
 	case *net.TCPConn, *net.UnixConn:
 		if sys, err := c.(syscall.Conn).SyscallConn(); err == nil {

@@ -47,6 +47,7 @@ func (o *Options) web() bool    { return o.Type == WS || o.Type == WSS }
 type Listener struct {
 	opt     Options
 	net     net.Listener
+	addr    string
 	certs   *certificates // nil without TLS
 	closing atomic.Bool
 }
@@ -83,12 +84,13 @@ func Listen(o Options) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.addr = l.net.Addr().String()
 	return l, nil
 }
 
 // Addr returns the address, with the port that the system chose.
 func (l *Listener) Addr() string {
-	return l.net.Addr().String()
+	return l.addr
 }
 
 // Accept waits for the next connection, which is to go through Handshake.
@@ -148,4 +150,12 @@ func ignoreClosed(err error) error {
 		return nil
 	}
 	return err
+}
+
+// TCP returns the listener if connections come by TCP and through nothing else, nil otherwise.
+func (l *Listener) TCP() *net.TCPListener {
+	if t, ok := l.net.(*net.TCPListener); ok && l.opt.Type == TCP {
+		return t
+	}
+	return nil
 }

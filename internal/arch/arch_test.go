@@ -70,7 +70,7 @@ var layers = [][]string{
 	{"broker"},
 	{"hooks", "broker/admin"},
 	{"broker/conn", "broker/transport"},
-	{"broker/session"},
+	{"broker/poll", "broker/session"},
 	{"broker/feed"},
 	{"broker/auth"},
 	{"broker/topic", "broker/packet", "broker/socket"},
