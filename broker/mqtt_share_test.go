@@ -212,6 +212,106 @@ func TestShareExactlyOnce(t *testing.T) {
 	})
 }
 
+// What a member of a group had when it went comes in the same order when it is back and no other member is there, whatever the QoS of
+// each, and however little it takes at once. [MQTT-4.6.0-1]
+func TestShareResumesInOrder(t *testing.T) {
+	t.Parallel()
+	versions(t, func(t *testing.T, v packet.Version) {
+		for _, window := range []uint16{1, 4, 100} {
+			dir := t.TempDir()
+			b := testbroker.Run(t, testbroker.Options{Dir: dir})
+			hello := keeper("member")
+			hello.ReceiveMaximum = window
+			member := testbroker.ConnectRaw(t, b.Addr, v, hello)
+			member.Subscribe("$share/g/t", 2)
+			pub := testbroker.ConnectRaw(t, b.Addr, v, clean("pub"))
+			send := func(from, to int) {
+				for i := from; i < to; i++ {
+					pub.SendPublish(byte(1+i%2), uint16(i+1), "t", fmt.Sprint(i)) // the first at QoS 1
+					pub.ExpectAck([]packet.Type{packet.TypePuback, packet.TypePubrec}[i%2], uint16(i+1))
+				}
+			}
+			had := 8
+			if v == packet.V5 {
+				had = min(had, int(window))
+			}
+			send(0, 8)
+			ids := map[string]uint16{}
+			for i := range had {
+				d := receive(t, member, byte(1+i%2), fmt.Sprint(i), false)
+				ids[d.Payload] = d.PacketID
+			}
+			check := func(i int, d testbroker.Delivery) {
+				t.Helper()
+				if d.Payload != fmt.Sprint(i) || d.Dup != (i < had) || d.Dup && d.PacketID != ids[d.Payload] || int(d.QoS) != 1+i%2 {
+					t.Fatalf("window %d: %q came as %d, QoS %d, DUP %v, packet id %d, was %d", window, d.Payload, i, d.QoS, d.Dup, d.PacketID, ids[d.Payload])
+				}
+			}
+			for round := range 2 {
+				leave(t, b, member, "member")
+				if round == 1 {
+					b.Stop()
+					b = testbroker.Run(t, testbroker.Options{Dir: dir})
+				}
+				member = testbroker.ConnectRaw(t, b.Addr, v, hello)
+				for i := range had {
+					check(i, member.Delivery())
+				}
+			}
+			leave(t, b, member, "member")
+			pub = testbroker.ConnectRaw(t, b.Addr, v, clean("pub"))
+			send(8, 10)
+			member = testbroker.ConnectRaw(t, b.Addr, v, hello)
+			for i := 0; i < 10; {
+				switch frame := member.Next(); packet.TypeOf(frame) {
+				case packet.TypePublish:
+					d := member.Parse(frame)
+					check(i, d)
+					i++
+					ack(member, v, []packet.Type{packet.TypePuback, packet.TypePubrec}[d.QoS-1], d.PacketID)
+				case packet.TypePubrel:
+					var a packet.Ack
+					must(t, packet.ParseAck(v, frame, &a))
+					ack(member, v, packet.TypePubcomp, a.PacketID)
+				}
+			}
+			b.Stop()
+		}
+	})
+}
+
+// What has not come again yet when the member unsubscribes does all the same. [MQTT-3.10.4-3]
+func TestShareUnsubscribeBeforeItComesAgain(t *testing.T) {
+	t.Parallel()
+	b := testbroker.Run(t, testbroker.Options{})
+	hello := keeper("member")
+	member := testbroker.ConnectRaw(t, b.Addr, packet.V5, hello)
+	member.Subscribe("$share/g/t", 2)
+	pub := testbroker.ConnectRaw(t, b.Addr, packet.V5, clean("pub"))
+	pub.Publish("t", "0")
+	publish2(pub, packet.V5, 1, "t", "1", false)
+	receive(t, member, 1, "0", false)
+	receive(t, member, 2, "1", false)
+	leave(t, b, member, "member")
+	hello.ReceiveMaximum = 1
+	member = testbroker.ConnectRaw(t, b.Addr, packet.V5, hello)
+	receive(t, member, 1, "0", true)
+	member.Send(packet.AppendUnsubscribe(nil, packet.V5, &packet.Unsubscribe{PacketID: 7, Filters: []string{"$share/g/t"}}))
+	var d testbroker.Delivery
+	for range 2 {
+		if frame := member.Next(); packet.TypeOf(frame) != packet.TypeUnsuback {
+			d = member.Parse(frame)
+		}
+	}
+	if d.Payload != "1" || d.QoS != 2 || !d.Dup {
+		t.Fatalf("got %+v", d)
+	}
+	ack(member, packet.V5, packet.TypePubrec, d.PacketID)
+	member.ExpectAck(packet.TypePubrel, d.PacketID)
+	ack(member, packet.V5, packet.TypePubcomp, d.PacketID)
+	nothing(t, member)
+}
+
 // leave closes a client's connection and returns when the broker has noticed.
 func leave(t *testing.T, b *testbroker.InProcess, c *testbroker.Raw, id string) {
 	t.Helper()
