@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/edgemq/edgemq/store/record"
+	"github.com/edgemq/edgemq/store/segment"
 )
 
 // clients is the dictionary of client numbers. It lives in the state, since millions of clients may come once and
@@ -18,12 +19,14 @@ type clients struct {
 	mu       sync.Mutex
 	ids      generations[string, client]
 	names    generations[uint32, string]
-	pending  map[string]client // given a number that is not committed, so not in the state
-	unnamed  map[uint32]string // the same, by number
-	upgraded []uint32          // became persistent since the flusher last asked
+	pending  map[string]client   // given a number that is not committed, so not in the state
+	unnamed  map[uint32]string   // the same, by number
+	leaving  map[uint32]struct{} // numbers that are to be given up, but for those that are asked for meanwhile; nil at other times
+	left     map[uint32]string   // given up a moment ago, with their names
+	upgraded []uint32            // became persistent since the flusher last asked
 
 	given    atomic.Uint64 // counts the numbers given, and what became persistent
-	assign   sync.Mutex    // held by who gives a number, across its Append
+	assign   sync.Mutex    // held by who gives a number, or gives some up, across its Append
 	next     uint32
 	reserved uint32 // the state says that numbers up to here may be in use
 }
@@ -49,6 +52,7 @@ func clientIDKey(id uint32) []byte { return binary.BigEndian.AppendUint32([]byte
 func (c *clients) init() {
 	c.pending = make(map[string]client)
 	c.unnamed = make(map[uint32]string)
+	c.left = make(map[uint32]string)
 }
 
 // load finds the next number. Those that were reserved and not given are skipped.
@@ -66,7 +70,7 @@ func (c *clients) load(s *Store) error {
 }
 
 // ClientID returns the number of a client, from 1, and gives it one at its first use. A persistent client (one
-// whose session outlives its connection) gets segments of its own from its first message on.
+// whose session outlives its connection) gets segments of its own from its first message on. See Use for how long the number holds.
 func (s *Store) ClientID(name string, persistent bool) (uint32, error) {
 	c := &s.clients
 	given := c.given.Load()
@@ -89,6 +93,9 @@ func (s *Store) ClientID(name string, persistent bool) (uint32, error) {
 	}
 	var muts []Mutation
 	if !ok {
+		if c.next >= segment.Shared-1 {
+			return 0, fmt.Errorf("%w: of clients", ErrNumbers)
+		}
 		k.id = c.next
 		if c.next >= c.reserved {
 			muts = append(muts, record.Put(record.BucketMeta, nextClientKey, binary.BigEndian.AppendUint32(nil, c.next+reserveClients)))
@@ -150,13 +157,14 @@ func (d *clientSaved) Committed(_ uint64, err error) {
 	}
 }
 
-// find looks a client up in cache, pending and state.
+// find looks a client up in cache, pending and state, for who is going to use the number: it is not given up then. The caller has a Use.
 func (c *clients) find(s *Store, name string) (client, bool, error) {
 	c.mu.Lock()
 	k, ok := c.pending[name]
 	if !ok {
 		k, ok = c.ids.get(name)
 	}
+	delete(c.leaving, k.id)
 	c.mu.Unlock()
 	if ok {
 		return k, true, nil
@@ -181,9 +189,13 @@ func (c *clients) find(s *Store, name string) (client, bool, error) {
 		return p, true, nil // upgraded meanwhile
 	}
 	if newer, ok := c.ids.get(name); ok {
-		return newer, true, nil
+		k = newer
+	} else if _, left := c.left[k.id]; left {
+		return client{}, false, nil // what was read is of before
+	} else {
+		c.ids.put(name, k, len(name))
 	}
-	c.ids.put(name, k, len(name))
+	delete(c.leaving, k.id)
 	return k, true, nil
 }
 
@@ -192,6 +204,9 @@ func (s *Store) ClientName(id uint32) string {
 	c := &s.clients
 	c.mu.Lock()
 	name, ok := c.unnamed[id]
+	if !ok {
+		name, ok = c.left[id]
+	}
 	if !ok {
 		name, ok = c.names.get(id)
 	}
@@ -208,6 +223,50 @@ func (s *Store) ClientName(id uint32) string {
 	c.names.put(id, name, len(name))
 	c.mu.Unlock()
 	return name
+}
+
+// leave has numbers, with their names, be ready to be given up.
+func (c *clients) leave(ids map[uint32]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaving = make(map[uint32]struct{}, len(ids))
+	for id := range ids {
+		c.leaving[id] = struct{}{}
+	}
+}
+
+// remove takes those of the numbers that nobody has asked for since leave out of the dictionary and returns them. assign is held.
+func (c *clients) remove(ids map[uint32]string) (gone []uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, name := range ids {
+		if _, ok := c.leaving[id]; !ok {
+			continue
+		}
+		delete(c.leaving, id)
+		c.left[id] = name
+		c.ids.remove(name)
+		c.names.remove(id)
+		gone = append(gone, id)
+	}
+	return gone
+}
+
+// stay ends what leave began.
+func (c *clients) stay() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaving = nil
+}
+
+// forget takes away the names of numbers that were removed.
+func (c *clients) forget(ids []uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		delete(c.left, id)
+		c.names.remove(id)
+	}
 }
 
 // persistent says whether a client has a persistent session, as far as is committed.
@@ -249,4 +308,9 @@ func (g *generations[K, V]) put(k K, v V, n int) {
 	}
 	g.young[k] = v
 	g.bytes += n + 64
+}
+
+func (g *generations[K, V]) remove(k K) {
+	delete(g.young, k)
+	delete(g.old, k)
 }

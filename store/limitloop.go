@@ -27,7 +27,7 @@ func (s *Store) limitLoop(ctx context.Context) {
 	}
 	tick := time.NewTicker(s.retainEvery)
 	defer tick.Stop()
-	aged, told := 0, time.Now()
+	aged, told := uint32(0), time.Now()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -117,29 +117,27 @@ func (x *limits) shed() {
 	}
 }
 
-// age drops what is older than its topic's policy allows, beginning with the topic of a number. It returns where to go on.
-func (x *limits) age(now time.Time, from int) int {
-	t, start := x.table(), time.Now()
+// age drops what is older than its topic's policy allows, beginning behind the topic of a number. It returns where to go on.
+func (x *limits) age(now time.Time, from uint32) uint32 {
+	start := time.Now()
 	if x.s.doubtful(now) {
 		return from
 	}
 	borders := make(map[time.Duration]uint64)
-	for range t {
-		if from++; from >= len(t) {
-			from = 0
-		}
-		l := t[from]
-		if l == nil || l.policy == nil || l.policy.MaxAge <= 0 || l.messages.Load() <= 0 {
-			continue
-		}
-		border, ok := borders[l.policy.MaxAge]
-		if !ok {
-			border = x.s.SearchTime(now.Add(-l.policy.MaxAge).UnixMicro())
-			borders[l.policy.MaxAge] = border
-		}
-		l.dropBelow(border, &x.s.count.topicAged, false)
-		if time.Since(start) > ageRound {
-			break
+	for _, behind := range []bool{true, false} {
+		for id, l := range x.table().all() {
+			if id > from != behind || l.policy == nil || l.policy.MaxAge <= 0 || l.messages.Load() <= 0 {
+				continue
+			}
+			border, ok := borders[l.policy.MaxAge]
+			if !ok {
+				border = x.s.SearchTime(now.Add(-l.policy.MaxAge).UnixMicro())
+				borders[l.policy.MaxAge] = border
+			}
+			l.dropBelow(border, &x.s.count.topicAged, false)
+			if time.Since(start) > ageRound {
+				return id
+			}
 		}
 	}
 	return from
@@ -225,12 +223,12 @@ func (x *limits) loadFloors() error {
 		}
 		if l == nil { // it had a policy
 			id := binary.BigEndian.Uint32(k)
-			if id == 0 || id > x.s.Topics() {
+			if x.s.TopicName(id) == "" {
 				return true
 			}
 			l = &TopicLimit{s: x.s, id: id}
 			x.put(id, nil)
-			x.table()[id] = l
+			x.table().Make(id).Store(l)
 		}
 		l.raise(v[0])
 		l.gone = Tally{v[1], v[2]}
@@ -239,8 +237,8 @@ func (x *limits) loadFloors() error {
 	if err == nil {
 		err = x.countUncounted()
 	}
-	for _, l := range x.table() {
-		if l == nil || l.policy == nil {
+	for _, l := range x.table().all() {
+		if l.policy == nil {
 			continue
 		}
 		if l.last() {
@@ -260,8 +258,8 @@ func (x *limits) loadFloors() error {
 // countUncounted counts what there is of topics whose policy is new, by reading the ledger, once.
 func (x *limits) countUncounted() error {
 	t, s, none := x.table(), x.s, true
-	for _, l := range t {
-		if l != nil && !l.counted && (l.policy.counts() || l.last()) {
+	for _, l := range t.all() {
+		if !l.counted && (l.policy.counts() || l.last()) {
 			l.stored, none = l.gone, false
 		}
 	}
@@ -285,17 +283,17 @@ func (x *limits) countUncounted() error {
 		}
 		at += uint64(n)
 	}
-	for id, l := range t {
-		if l != nil && !l.counted && (l.policy.counts() || l.last()) {
+	for id, l := range t.all() {
+		if !l.counted && (l.policy.counts() || l.last()) {
 			l.counted = true
-			s.flusher.tallied[uint32(id)] = l
+			s.flusher.tallied[id] = l
 		}
 	}
 	s.log.Info("messages of topics with new limits counted", "records", end-from, "took", time.Since(start))
 	return nil
 }
 
-func (s *Store) countEntry(t limitTable, offset uint64, e *ledger.Entry) {
+func (s *Store) countEntry(t *limitTable, offset uint64, e *ledger.Entry) {
 	l := t.get(e.Topic)
 	if l == nil || l.counted || e.Segment == 0 || l.policy == nil || offset < l.floor.Load() || s.table.get(e.Segment) == nil {
 		return

@@ -4,12 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/edgemq/edgemq/store/record"
+	"github.com/edgemq/edgemq/store/sparse"
 )
 
 // TopicPolicy says how much of a topic is kept. Its limits hold for each topic by itself.
@@ -88,14 +89,33 @@ type limits struct {
 	untold  []*TopicLimit // of which messages were dropped that were not logged
 }
 
-// limitTable has the limits by topic number, nil for those that have none. What it covers is never written again.
-type limitTable []*TopicLimit
+// limitTable has the limits by topic number, nil for those that have none.
+type limitTable struct {
+	sparse.Table[atomic.Pointer[TopicLimit]]
+}
 
-func (t limitTable) get(topic uint32) *TopicLimit {
-	if uint64(topic) < uint64(len(t)) { // manyTopics is below 0 in an int of 32 bits
-		return t[topic]
+func (t *limitTable) get(topic uint32) *TopicLimit {
+	if t == nil {
+		return nil
+	}
+	if at := t.At(topic); at != nil {
+		return at.Load()
 	}
 	return nil
+}
+
+// all yields the topics that have limits, by number.
+func (t *limitTable) all() iter.Seq2[uint32, *TopicLimit] {
+	return func(yield func(uint32, *TopicLimit) bool) {
+		if t == nil {
+			return
+		}
+		for id, at := range t.All() {
+			if l := at.Load(); l != nil && !yield(id, l) {
+				return
+			}
+		}
+	}
 }
 
 func (x *limits) init(s *Store) {
@@ -103,12 +123,7 @@ func (x *limits) init(s *Store) {
 }
 
 // table returns the limits there are, nil if there are none.
-func (x *limits) table() limitTable {
-	if p := x.byTopic.Load(); p != nil {
-		return *p
-	}
-	return nil
-}
+func (x *limits) table() *limitTable { return x.byTopic.Load() }
 
 // add notes a topic with a policy. Calls do not overlap, and numbers rise, but in recovery, when nobody reads.
 func (x *limits) add(id uint32, name string) *TopicLimit {
@@ -122,27 +137,42 @@ func (x *limits) add(id uint32, name string) *TopicLimit {
 	return x.put(id, p)
 }
 
-// put gives a topic a policy, or only an entry in the table if that is nil.
+// put gives a topic a policy, or only a table to be in if that is nil.
 func (x *limits) put(id uint32, p *TopicPolicy) *TopicLimit {
 	t := x.table()
+	if t == nil {
+		t = new(limitTable)
+		x.byTopic.Store(t)
+	}
 	l := t.get(id)
 	switch {
 	case p == nil:
 		l = nil
-	case l == nil || l.policy != p:
+	case l == nil || l.policy != p: // the number may have been given before, to a topic that could not be stored
 		l = &TopicLimit{s: x.s, id: id, policy: p}
 	}
-	if int(id) < len(t) && t[id] != l { // the number was given before, to a topic that could not be stored
-		t = slices.Clone(t)
+	if l != nil || t.At(id) != nil {
+		t.Make(id).Store(l)
 	}
-	for uint32(len(t)) <= id {
-		t = append(t, nil)
-	}
-	if t[id] != l {
-		t[id] = l
-	}
-	x.byTopic.Store(&t)
 	return l
+}
+
+// drop takes a topic out of the table whose number is given up.
+func (x *limits) drop(id uint32) {
+	if t := x.table(); t != nil {
+		if at := t.At(id); at != nil {
+			at.Store(nil)
+		}
+	}
+}
+
+// quiet tells whether nothing is going on with a topic: nothing of its limits is to be saved, looked at or told.
+func (l *TopicLimit) quiet() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.s.limits.mu.Lock()
+	defer l.s.limits.mu.Unlock()
+	return !l.unsaved && !l.queued && !l.short && l.untold.To == 0
 }
 
 // HasPolicies tells whether topics may have policies.
@@ -164,8 +194,8 @@ func (s *Store) Dropped(topic uint32, offset uint64) bool {
 
 // DroppedSince tells whether a message at or after an offset was dropped by a limit of a topic that is wanted.
 func (s *Store) DroppedSince(offset uint64, want func(topic uint32) bool) bool {
-	for id, l := range s.limits.table() {
-		if l != nil && !l.last() && l.floor.Load() > offset && want(uint32(id)) {
+	for id, l := range s.limits.table().all() {
+		if !l.last() && l.floor.Load() > offset && want(id) {
 			return true
 		}
 	}
@@ -195,7 +225,7 @@ func (s *Store) ProtectionChanged() { s.limits.gen.Add(1) }
 func (l *TopicLimit) last() bool { return l.policy != nil && l.policy.Last }
 
 // count counts messages that go into the log.
-func (t limitTable) count(msgs []Message, transient bool) {
+func (t *limitTable) count(msgs []Message, transient bool) {
 	for i := range msgs {
 		m := &msgs[i]
 		l := t.get(m.Topic)
@@ -216,7 +246,7 @@ func (t limitTable) count(msgs []Message, transient bool) {
 }
 
 // supersede makes what is older than a message of the group unreadable in topics of which the last is kept.
-func (t limitTable) supersede(g *Group) {
+func (t *limitTable) supersede(g *Group) {
 	var x *limits
 	for i := range g.Entries {
 		e := &g.Entries[i]

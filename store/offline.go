@@ -83,7 +83,7 @@ func (s *Store) replayOffline(cp state.Checkpoint, fn func(r Record) error) (jou
 		return journal.Report{}, journal.Stats{}, err
 	}
 	report, err := j.Replay(func(jg journal.Group) error {
-		if err := s.replayMutations(jg); err != nil {
+		if _, err := s.replayMutations(jg); err != nil {
 			return err
 		}
 		for b := jg.Records; len(b) > 0; {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// sparse is what part of a block's records must be wanted at most for the index to be used: above, reading the
+	// fewOf is what part of a block's records must be wanted at most for the index to be used: above, reading the
 	// ledger from end to end is quicker.
-	sparse = 16
+	fewOf = 16
 	// apart is from which distance on records are read one by one.
 	apart = 64
 	// sparseChunk is how many records are looked up at once.
@@ -104,7 +104,7 @@ func (q *read) wantedIn(base, end uint64) ([]uint64, bool) {
 			if !wanted && !(topic == 0 && o.damaged(q.next+uint64(i))) {
 				continue
 			}
-			if offs = append(offs, q.next+uint64(i)); len(offs) > int(x.size)/sparse {
+			if offs = append(offs, q.next+uint64(i)); len(offs) > int(x.size)/fewOf {
 				return nil, false
 			}
 		}
@@ -121,7 +121,7 @@ func (q *read) wantedIn(base, end uint64) ([]uint64, bool) {
 			if l := q.limits.get(e.topic); l != nil && q.dropped == nil && l.floor.Load() >= base+x.size {
 				continue
 			}
-			if total += int(e.records); total > int(x.size)/sparse {
+			if total += int(e.records); total > int(x.size)/fewOf {
 				return nil, false
 			}
 			places = append(places, i)
@@ -299,16 +299,25 @@ func (s *Store) tallyLedger(from, to uint64, known *floors, fn func(topic uint32
 	return nil
 }
 
-// TopicTotals returns how many records each topic has, by topic number.
-func (s *Store) TopicTotals() ([]Tally, error) {
-	totals := make([]Tally, s.Topics()+1)
+// TopicTotals returns how many records there are of each topic that has some, by topic number.
+func (s *Store) TopicTotals() (map[uint32]Tally, error) {
+	totals := make(map[uint32]*Tally)
+	var last *Tally
+	var number uint32
 	err := s.tally(s.First(), s.Committed(), &floors{of: s.floor}, func(topic uint32, _ uint64, n, bytes uint64) {
-		for int(topic) >= len(totals) { // new since
-			totals = append(totals, Tally{})
+		if last == nil || topic != number {
+			if last, number = totals[topic], topic; last == nil {
+				last = new(Tally)
+				totals[topic] = last
+			}
 		}
-		totals[topic].add(n, bytes)
+		last.add(n, bytes)
 	})
-	return totals, err
+	out := make(map[uint32]Tally, len(totals))
+	for topic, t := range totals {
+		out[topic] = *t
+	}
+	return out, err
 }
 
 // keyed tells whether Options.Keys finds anything in properties.

@@ -68,7 +68,7 @@ type read struct {
 	want        func(offset uint64, topic uint32) bool
 	topics      func(topic uint32) bool
 	flags       record.Flags
-	limits      limitTable // nil: nothing was dropped
+	limits      *limitTable // nil: nothing was dropped
 	dropped     *Gap
 	droppedFrom uint64
 	size        uint32 // of the entry that want is asked for, 0 if it has no bytes on disk

@@ -173,6 +173,9 @@ func (s *Store) recover() (err error) {
 			return err
 		}
 	}
+	if err := s.topics.load(s); err != nil {
+		return err
+	}
 	s.nameLost(used)
 	if err := s.limits.loadFloors(); err != nil {
 		return err
@@ -262,8 +265,12 @@ func (s *Store) replay() (report journal.Report, used numbers, err error) {
 		return err
 	}
 	report, err = s.journal.Replay(func(jg journal.Group) error {
-		if err := s.replayMutations(jg); err != nil {
+		freed, err := s.replayMutations(jg)
+		if err != nil {
 			return err
+		}
+		for _, id := range freed {
+			delete(used.topics, id) // what had it was deleted before
 		}
 		g, err := parseGroup(jg)
 		if err != nil {
@@ -330,13 +337,13 @@ func (s *Store) nameLost(used numbers) {
 	s.state.Apply(list)
 }
 
-// replayMutations applies a group's mutations, to the state and to what mirrors it.
-func (s *Store) replayMutations(jg journal.Group) error {
+// replayMutations applies a group's mutations, to the state and to what mirrors it. It returns the numbers of topics that were given up.
+func (s *Store) replayMutations(jg journal.Group) (freed []uint32, _ error) {
 	var list []Mutation
 	for b := jg.Mutations; len(b) > 0; {
 		m, n, err := record.ParseMutation(b)
 		if err != nil {
-			return fmt.Errorf("group %d: %w", jg.Seq, err) // its checksum was right, so this is a bug or a newer format
+			return nil, fmt.Errorf("group %d: %w", jg.Seq, err) // its checksum was right, so this is a bug or a newer format
 		}
 		b = b[n:]
 		list = append(list, m)
@@ -348,12 +355,18 @@ func (s *Store) replayMutations(jg journal.Group) error {
 				l.counted = true // all there is comes with the journal
 			}
 			s.topics.set(id, string(m.Value))
+		case m.Bucket == record.BucketTopics && m.Value == nil && len(m.Key) == 4:
+			freed = append(freed, binary.BigEndian.Uint32(m.Key))
 		case m.Bucket == record.BucketSegments && m.Value == nil && len(m.Key) == 4:
 			s.table.remove(binary.BigEndian.Uint32(m.Key)) // its file is swept away later
 		}
 	}
 	s.state.Apply(list)
-	return nil
+	s.topics.drop(freed)
+	for _, id := range freed {
+		s.limits.drop(id)
+	}
+	return freed, nil
 }
 
 // parseGroup makes a group of the tail of one in the journal. The journal has verified its checksum.
@@ -375,6 +388,7 @@ func parseGroup(jg journal.Group) (*Group, error) {
 	return g, nil
 }
 
+// loadTopics reads the numbers that have names as of the checkpoint.
 func (s *Store) loadTopics() error {
 	return s.state.Range(record.BucketTopics, nil, func(k, v []byte) bool {
 		if len(k) == 4 {

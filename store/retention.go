@@ -159,8 +159,8 @@ func (s *Store) giveUp(victims []*seg) {
 		s.table.mu.RUnlock()
 		if len(topics) == 1 && topics[0] == manyTopics {
 			topics = topics[:0:0]
-			for id := range known {
-				topics = append(topics, uint32(id))
+			for id := range known.all() {
+				topics = append(topics, id)
 			}
 		}
 		for _, topic := range topics {
@@ -193,10 +193,7 @@ func (s *Store) ages() func(topics []uint32) time.Duration {
 	}
 	return func(topics []uint32) time.Duration {
 		if len(topics) == 1 && topics[0] == manyTopics {
-			topics = make([]uint32, s.Topics())
-			for i := range topics {
-				topics[i] = uint32(i + 1)
-			}
+			topics = s.topics.all()
 		}
 		longest := s.opt.RetainAge
 		for i, t := range topics {

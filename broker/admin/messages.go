@@ -13,6 +13,7 @@ import (
 	"github.com/edgemq/edgemq/broker/topic"
 	"github.com/edgemq/edgemq/store"
 	"github.com/edgemq/edgemq/store/record"
+	"github.com/edgemq/edgemq/store/sparse"
 )
 
 const (
@@ -179,18 +180,16 @@ func (s *Server) matcher(filter string) (func(id uint32) bool, error) {
 	} else if f.Kind != topic.Plain || f.V5 {
 		return nil, bad("%q: only plain topic filters and $queue/<name>", filter)
 	}
-	known := make([]int8, s.Store.Topics()+1)
+	var known sparse.Table[int8]
 	return func(id uint32) bool {
-		if int(id) >= len(known) {
-			return topic.Match(filter, s.Store.TopicName(id))
-		}
-		if known[id] == 0 {
-			known[id] = -1
+		at := known.Make(id)
+		if *at == 0 {
+			*at = -1
 			if topic.Match(filter, s.Store.TopicName(id)) {
-				known[id] = 1
+				*at = 1
 			}
 		}
-		return known[id] > 0
+		return *at > 0
 	}, nil
 }
 
@@ -210,9 +209,9 @@ func (s *Server) topics(w http.ResponseWriter, r *http.Request) {
 	totals, err := s.Store.TopicTotals()
 	out := Topics{Topics: []Topic{}}
 	after := q.Get("after")
-	for id := range totals {
-		if t := totals[id]; t.Records > 0 && wants(uint32(id)) {
-			if name := s.Store.TopicName(uint32(id)); name > after {
+	for id, t := range totals {
+		if t.Records > 0 && wants(id) {
+			if name := s.Store.TopicName(id); name > after {
 				out.Topics = append(out.Topics, Topic{Name: name, Messages: t.Records, Bytes: t.Bytes})
 			}
 		}

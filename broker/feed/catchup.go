@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/edgemq/edgemq/store"
+	"github.com/edgemq/edgemq/store/sparse"
 )
 
 const (
@@ -64,7 +65,7 @@ type walker struct {
 	recs    []store.Record
 	gen     uint64             // of targets
 	targets map[uint32]*target // what the feed wants of a topic, as of gen or later
-	topics  []int8             // of gen: whether the feed wants anything of a topic; 0: not known yet, -1: no
+	topics  sparse.Table[int8] // of gen: whether the feed wants anything of a topic; 0: not known yet, -1: no
 	gap     uint64             // offsets behind the dispatcher, when last looked at
 	pause   time.Duration      // after the last read, which failed
 }
@@ -159,7 +160,7 @@ func (w *walker) next() (v stretch, ok bool) {
 		return v, false
 	}
 	if w.gen != f.gen || w.targets == nil {
-		w.gen, w.targets, w.topics = f.gen, map[uint32]*target{}, nil
+		w.gen, w.targets, w.topics = f.gen, map[uint32]*target{}, sparse.Table[int8]{}
 	}
 	return stretch{
 		pos: f.pos, epoch: f.epoch, since: f.since, past: f.past, extra: slices.Clone(f.extra),
@@ -289,14 +290,12 @@ func (w *walker) target(id uint32) *target {
 
 // wants tells whether the feed wants anything of a topic.
 func (w *walker) wants(id uint32) bool {
-	if int(id) >= len(w.topics) {
-		w.topics = append(w.topics, make([]int8, max(int(w.f.hub.log.Topics()), int(id))+1-len(w.topics))...)
-	}
-	if w.topics[id] == 0 {
-		w.topics[id] = -1
+	at := w.topics.Make(id)
+	if *at == 0 {
+		*at = -1
 		if w.f.targetOf(id) != nil {
-			w.topics[id] = 1
+			*at = 1
 		}
 	}
-	return w.topics[id] > 0
+	return *at > 0
 }

@@ -23,7 +23,7 @@ type Hub struct {
 	// what: a change falls between two groups, never inside one.
 	mu      sync.Mutex
 	index   *topic.Index[*Feed, *Filter]
-	routes  []route       // by topic number; of an older gen: to be made
+	routes  routes        // of an older gen: to be made
 	cached  int           // targets in them
 	gen     uint64        // from 1
 	pos     atomic.Uint64 // first offset not dispatched; written with mu held

@@ -14,6 +14,24 @@ const maxCached = 1 << 20
 type route struct {
 	gen     uint64
 	targets []target
+	key     uint32 // topic number + 1; 0: free
+}
+
+// routes are found by topic number. Numbers are given in turn, so those in use lie side by side mostly, and a table of a power of two that is indexed
+// by their low bits has few that are in each other's way.
+type routes struct {
+	slots []route
+	n     int
+}
+
+// find returns the route of a topic, or the free place where it would be.
+func (rs *routes) find(id uint32) *route {
+	mask := uint32(len(rs.slots) - 1)
+	for at := id; ; at++ {
+		if rt := &rs.slots[at&mask]; rt.key == id+1 || rt.key == 0 {
+			return rt
+		}
+	}
 }
 
 // target is a feed's interest in one topic.
@@ -28,17 +46,24 @@ type target struct {
 
 // route returns who gets a topic's records, from the cache if nothing that matters has changed. It is valid until the next call.
 func (h *Hub) route(id uint32) *route {
-	if int(id) >= len(h.routes) {
-		h.routes = append(h.routes, make([]route, int(id)+1-len(h.routes)+256)...)
+	if h.routes.slots == nil {
+		h.grow()
 	}
-	rt := &h.routes[id]
-	if rt.gen == h.gen {
+	rt := h.routes.find(id)
+	if rt.key != 0 && rt.gen == h.gen {
 		return rt
 	}
-	h.forget(id)
-	if h.cached >= maxCached {
-		clear(h.routes)
-		h.cached = 0
+	h.cached -= len(rt.targets)
+	if rt.targets = nil; h.cached >= maxCached {
+		h.routes, h.cached = routes{}, 0
+	}
+	if rt.key == 0 || h.routes.slots == nil {
+		if 2*h.routes.n >= len(h.routes.slots) {
+			h.grow()
+		}
+		rt = h.routes.find(id)
+		rt.key = id + 1
+		h.routes.n++
 	}
 	rt.gen = h.gen
 	byFeed := map[*Feed]int{}
@@ -58,10 +83,26 @@ func (h *Hub) route(id uint32) *route {
 	return rt
 }
 
-// forget drops the route of a topic; mu is held.
-func (h *Hub) forget(id uint32) {
-	h.cached -= len(h.routes[id].targets)
-	h.routes[id] = route{}
+// grow makes room for more routes, or finds it: of topics whose number is given up there are none.
+func (h *Hub) grow() {
+	old, n := h.routes.slots, 0
+	keep := func(rt *route) bool { return rt.gen == h.gen && h.log.TopicName(rt.key-1) != "" }
+	for i := range old {
+		if keep(&old[i]) {
+			n++
+		}
+	}
+	size := 256
+	for size < 4*n {
+		size *= 2
+	}
+	h.routes, h.cached = routes{slots: make([]route, size), n: n}, 0
+	for i := range old {
+		if keep(&old[i]) {
+			*h.routes.find(old[i].key - 1) = old[i]
+			h.cached += len(old[i].targets)
+		}
+	}
 }
 
 // invalidate forgets the routes that a change of filter touches; mu is held. A filter without wildcards touches one topic.
@@ -70,8 +111,11 @@ func (h *Hub) invalidate(filter string) {
 		h.gen++
 		return
 	}
-	if id, ok := h.log.LookupTopic([]byte(filter)); ok && int(id) < len(h.routes) {
-		h.forget(id)
+	if id, ok := h.log.LookupTopic([]byte(filter)); ok && h.routes.slots != nil {
+		if rt := h.routes.find(id); rt.key != 0 {
+			h.cached -= len(rt.targets)
+			rt.gen, rt.targets = 0, nil
+		}
 	}
 }
 

@@ -71,8 +71,8 @@ func TestBench(t *testing.T) {
 	}
 
 	// However often it runs, the names are the same.
-	for id := range b.Store().Topics() {
-		if s := b.Store().TopicName(id + 1); !strings.HasPrefix(s, "bench/0/t") {
+	for id := uint32(1); b.Store().TopicName(id) != ""; id++ {
+		if s := b.Store().TopicName(id); !strings.HasPrefix(s, "bench/0/t") {
 			t.Errorf("topic %s", s)
 		}
 	}

@@ -75,7 +75,7 @@ var layers = [][]string{
 	{"broker/auth"},
 	{"broker/topic", "broker/packet", "broker/socket"},
 	{"store"},
-	{"store/journal", "store/segment", "store/ledger", "store/state"},
+	{"store/journal", "store/segment", "store/ledger", "store/state", "store/sparse"},
 	{"store/record"},
 	{"store/vfs", "internal/wire", "internal/diagnose"},
 }
