@@ -54,6 +54,7 @@ func Open(o Options) (*Broker, error) {
 	b.opt.topicPolicies()
 	o = b.opt
 	o.Store.Protect, o.Store.ProtectTopic = b.protect, b.protectTopic
+	o.Store.InUse = b.inUse
 	o.Store.Keys = admin.Keys
 	o.Store.Mend = func(bucket record.Bucket, key []byte) (store.Mutation, bool) {
 		return feed.MendCursor(key), bucket == record.BucketCursors
@@ -87,6 +88,12 @@ func (b *Broker) protectTopic(name string) uint64 {
 		return h.ProtectTopic(name)
 	}
 	return 0
+}
+
+// inUse is the store's question for numbers that are kept outside it. It is asked while the store runs, so the parts are there.
+func (b *Broker) inUse(topic, client func(number uint32)) (told uint64, err error) {
+	told = b.hub.InUse(topic, client)
+	return told, b.sessions.InUse(client)
 }
 
 func (b *Broker) build() error {

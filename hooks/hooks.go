@@ -114,6 +114,7 @@ func (h *Persistence) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Pac
 }
 
 func (h *Persistence) publish(cl *mqtt.Client, pk packets.Packet) error {
+	defer h.Store.Use().Done()
 	client, err := h.Store.ClientID(cl.ID, false)
 	if err != nil {
 		return err

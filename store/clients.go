@@ -243,6 +243,9 @@ func (c *clients) remove(ids map[uint32]string) (gone []uint32) {
 		if _, ok := c.leaving[id]; !ok {
 			continue
 		}
+		if _, ok := c.left[id]; ok {
+			continue // the state has it still
+		}
 		delete(c.leaving, id)
 		c.left[id] = name
 		c.ids.remove(name)

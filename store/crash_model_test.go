@@ -55,6 +55,7 @@ type world struct {
 	mu      sync.Mutex
 	clients map[string]*clientWorld
 	protect uint64 // what Options.Protect returns, raised as the test goes
+	freed   uint64 // topics and clients whose numbers were given up
 	lossy   bool   // the disk was full: messages that are not durable may be missing
 	sync    store.SyncMode
 }
@@ -118,6 +119,9 @@ func build(client string, no int) []message {
 		if rng.IntN(4) == 0 {
 			m.topic = "plant/all"
 		}
+		if no%3 == 0 {
+			m.topic = fmt.Sprintf("once/%s/%d", client, no) // its number is given up when the message is deleted
+		}
 		size := []int{0, 10, 200, 700, 3000}[rng.IntN(5)]
 		m.Payload = fmt.Appendf(nil, "%s %d %d ", client, no, i)
 		for range size {
@@ -162,12 +166,14 @@ func (w *world) Protect() uint64 {
 // options are such that little data makes everything happen: segments are sealed, journal files recycled, checkpoints
 // made and segments deleted.
 func (w *world) options(fs vfs.FS) store.Options {
-	return store.Options{
+	o := store.Options{
 		Dir: "/srv/data", FS: fs, Sync: w.sync, SyncInterval: time.Second,
 		JournalFileBytes: 64 << 10, CheckpointBytes: 64 << 10, CheckpointInterval: 2 * time.Second,
 		SegmentBytes: 12 << 10, SharedBelow: 6 << 10, TailBytes: 8 << 10, CacheBytes: 256 << 10,
 		RetainBytes: 40 << 10, MinFree: 1, Protect: w.Protect,
 	}
+	store.FreeEvery(&o, time.Second)
+	return o
 }
 
 // session is a running store with clients at work.
@@ -195,7 +201,10 @@ func (w *world) start(o store.Options) (*session, error) {
 func (x *session) end(t *testing.T) error {
 	t.Helper()
 	x.stop()
-	err := errors.Join(<-x.ran, x.s.Close())
+	err := <-x.ran
+	st := x.s.Stats()
+	x.w.freed += min(st.FreedTopics, st.FreedClients)
+	err = errors.Join(err, x.s.Close())
 	x.waiting.Wait()
 	x.w.mu.Lock()
 	defer x.w.mu.Unlock()
@@ -211,6 +220,7 @@ func (x *session) end(t *testing.T) error {
 
 // append makes a client's next append; the error is that of a refusal.
 func (x *session) append(client string, durable bool) error {
+	defer x.s.Use().Done()
 	id, err := x.s.ClientID(client, client == "persistent")
 	if err != nil {
 		return err

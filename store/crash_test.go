@@ -25,7 +25,7 @@ func (x *session) work(t *testing.T, rounds int) {
 	defer cancel()
 	for round := range rounds {
 		var round1 sync.WaitGroup
-		for i, client := range []string{"persistent", "meter", fmt.Sprint("oneshot", round%3)} {
+		for i, client := range []string{"persistent", "meter", fmt.Sprint("oneshot", round)} {
 			round1.Go(func() {
 				for n := range 3 - i {
 					if x.append(client, i == 0 || (round+n)%3 != 0) != nil {
@@ -145,6 +145,9 @@ func powerCut(t *testing.T, w *world, k int) (cut bool) {
 			t.Errorf("cut %d: %v", k, err)
 			return false
 		}
+	}
+	if !d.Cut() && w.freed == 0 {
+		t.Error("no numbers were given up")
 	}
 	for i, seed := range []uint64{vfstest.LoseAll, vfstest.KeepAll, uint64(k) + 2, uint64(k) + 1000} {
 		after, rounds := w.clone(), 0

@@ -63,8 +63,10 @@ type openBlock struct {
 	base   uint64
 	topics []uint32 // by offset - base; 0 for an offset without a record
 	sizes  []uint32
-	keys   []indexKey
-	bad    []uint64 // offsets whose entry is damaged, ascending: nobody knows their topics, so everybody has to look at them
+	// clients are the publishers of records, in order, but for those that had the record before as well.
+	clients []uint32
+	keys    []indexKey
+	bad     []uint64 // offsets whose entry is damaged, ascending: nobody knows their topics, so everybody has to look at them
 }
 
 // indexKey is one key of a record.
@@ -298,6 +300,8 @@ func (x *index) scan(ctx context.Context, o *openBlock, end uint64) error {
 			topic := e.Topic
 			if e.Segment == 0 {
 				topic = 0
+			} else if k := len(o.clients); k == 0 || o.clients[k-1] != e.Client {
+				o.clients = append(o.clients, e.Client)
 			}
 			if off := at + uint64(i); e.Bad && off >= x.s.First() { // below, it is deleted
 				o.bad = append(o.bad, off)

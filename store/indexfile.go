@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"sort"
@@ -17,7 +18,8 @@ import (
 
 // data/index/<block>.idx is a record.FileHeader "EMQI" with the fields
 //
-//	first offset u64 | offsets u32 | topics u32 | postings length u32 | keys u32 | fingerprint u32 | crc u32 | zeros
+//	first offset u64 | offsets u32 | topics u32 | postings length u32 | keys u32 | fingerprint u32 | crc u32 |
+//	clients length u32 | their crc u32 | zeros
 //
 // and then, all little-endian, the directory, one entry a topic, by topic number:
 //
@@ -25,11 +27,12 @@ import (
 //
 // the fences, one a page of keys: lowest hash u64 | crc of the page u32; the postings of each topic, uvarints: the distance of
 // each offset from the one before, of the first from the block's first; and the pages of keys, each of 341 (the last of fewer) keys by
-// hash: hash u64 | offset in the block u32. The header's crc is over directory and fences. All are CRC-32C. The fingerprint
+// hash: hash u64 | offset in the block u32; and the numbers of the clients that published the block's messages, ascending, uvarints: the distance of each from the
+// one before. Version 1 had no clients. The header's crc is over directory and fences. All are CRC-32C. The fingerprint
 // tells whether the ledger still has the records that the file speaks of.
 const (
 	indexMagic   = "EMQI"
-	indexVersion = 1
+	indexVersion = 2
 	topicSize    = 24
 	fenceSize    = 12
 	keySize      = 12
@@ -46,11 +49,19 @@ type indexBlock struct {
 	print uint32
 	dir   []topicEntry // by topic
 	fence []fence
-	posts int64 // where the postings begin
+	posts int64  // where the postings begin
+	old   bool   // version 1
+	pubs  span32 // where the clients are
 	ends  uint32
 	keyAt int64 // where the keys begin
 	keys  uint32
 	used  atomic.Uint64
+}
+
+// span32 is a part of a file, and its checksum.
+type span32 struct {
+	pos       int64
+	size, crc uint32
 }
 
 type topicEntry struct {
@@ -111,10 +122,56 @@ func encodeIndex(o *openBlock, print uint32) []byte {
 	le.PutUint32(fields[20:], uint32(len(keys)))
 	le.PutUint32(fields[24:], print)
 	le.PutUint32(fields[28:], crc32.Checksum(head, castagnoli))
-	out := h.Append(make([]byte, 0, record.FileHeaderSize+len(head)+len(posts)+len(pages)))
+	pubs := encodeClients(o.clients)
+	le.PutUint32(fields[32:], uint32(len(pubs)))
+	le.PutUint32(fields[36:], crc32.Checksum(pubs, castagnoli))
+	out := h.Append(make([]byte, 0, record.FileHeaderSize+len(head)+len(posts)+len(pages)+len(pubs)))
 	out = append(out, head...)
 	out = append(out, posts...)
-	return append(out, pages...)
+	out = append(out, pages...)
+	return append(out, pubs...)
+}
+
+// encodeClients lists each client once.
+func encodeClients(clients []uint32) []byte {
+	sorted := slices.Clone(clients)
+	slices.Sort(sorted)
+	var out []byte
+	before := uint32(0)
+	for _, client := range slices.Compact(sorted) {
+		out = binary.AppendUvarint(out, uint64(client-before))
+		before = client
+	}
+	return out
+}
+
+// clients reads which clients published the block's messages, false if the file does not tell.
+func (b *indexBlock) clients(fsys vfs.FS) (clients []uint32, ok bool, err error) {
+	if b.old {
+		return nil, false, nil
+	}
+	f, err := fsys.OpenFile(b.path, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	p := make([]byte, b.pubs.size)
+	if n, err := f.ReadAt(p, b.pubs.pos); n < len(p) {
+		return nil, false, fmt.Errorf("read clients: %w", errors.Join(err, record.ErrShort))
+	}
+	if crc32.Checksum(p, castagnoli) != b.pubs.crc {
+		return nil, false, record.ErrChecksum
+	}
+	at := uint64(0)
+	for len(p) > 0 {
+		d, n := binary.Uvarint(p)
+		if at += d; n <= 0 || at > math.MaxUint32 {
+			return nil, false, record.ErrMalformed
+		}
+		p = p[n:]
+		clients = append(clients, uint32(at))
+	}
+	return clients, true, nil
 }
 
 // encodePostings groups the offsets by topic.
@@ -184,7 +241,9 @@ func readIndex(fsys vfs.FS, path string, base, size uint64) (_ *indexBlock, err 
 	b := &indexBlock{path: path, base: base, size: size, print: le.Uint32(fields[24:]), keys: uint32(keys), ends: uint32(posts)}
 	b.posts = record.FileHeaderSize + topics*topicSize + pages*fenceSize
 	b.keyAt = b.posts + posts
-	if le.Uint64(fields) != base || uint64(le.Uint32(fields[8:])) != size || b.keyAt+keys*keySize != length {
+	b.old = h.Version == 1
+	b.pubs = span32{b.keyAt + keys*keySize, le.Uint32(fields[32:]), le.Uint32(fields[36:])}
+	if le.Uint64(fields) != base || uint64(le.Uint32(fields[8:])) != size || b.pubs.pos+int64(b.pubs.size) != length {
 		return nil, errIndexSize
 	}
 	body := make([]byte, b.posts-record.FileHeaderSize)

@@ -74,6 +74,10 @@ type Options struct {
 	// ProtectTopic is Protect for one topic, which its policy's limits respect; nil protects nothing from them.
 	ProtectTopic func(topic string) uint64
 
+	// InUse calls topic and client with the numbers that are kept outside the store, though no message from First on may have them, and that are not looked
+	// up anew in each Use. What limits of topics dropped below the offset that it returns, all have been told of. nil: no numbers are kept.
+	InUse func(topic, client func(number uint32)) (told uint64, err error)
+
 	// Mend returns what may take the place of a value of the state that is damaged, false if nothing may and the store must not open.
 	Mend func(bucket record.Bucket, key []byte) (Mutation, bool)
 
@@ -82,7 +86,8 @@ type Options struct {
 
 	refill func(s *Store, used *numbers) error // adds records behind those of replay; see Salvage
 
-	indexBlock uint64 // offsets a block of the index; 0 means a ledger file's; for tests
+	freeEvery  time.Duration // 0 means freeEvery; for tests
+	indexBlock uint64        // offsets a block of the index; 0 means a ledger file's; for tests
 
 	FS     vfs.FS           // nil means the real disk
 	Logger *slog.Logger     // nil discards

@@ -54,7 +54,7 @@ func open(o Options) (_ *Store, err error) {
 	s := &Store{
 		opt: o, log: o.Logger.With("component", "store"), fs: o.FS, segments: o.path("segments"),
 		progress: make(chan struct{}, 1), prepare: make(chan struct{}, 1), checkpointNow: make(chan struct{}, 1),
-		failed: make(chan struct{}), retainEvery: retainEvery,
+		failed: make(chan struct{}), retainEvery: retainEvery, freer: freer{every: cmp.Or(o.freeEvery, freeEvery)},
 	}
 	defer func() {
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"sync/atomic"
 	"time"
+
+	"github.com/edgemq/edgemq/store/record"
 )
 
 // Stats is a picture of the store for metrics and $SYS. Counts start at Open.
@@ -25,7 +27,9 @@ type Stats struct {
 	Segments                         int
 	SegmentBytes, LedgerBytes        int64
 	DeletedSegments, DeletedRecords  uint64 // by retention; records include those that had been dropped or superseded
-	Topics                           int
+	Topics                           int    // that have a number
+	Clients                          int    // likewise, as of the last checkpoint
+	FreedTopics, FreedClients        uint64 // whose numbers were given up
 	Checkpoints                      uint64
 	CheckpointAge, CheckpointLatency time.Duration // since the last one; how long it took
 	DiskFree                         uint64
@@ -105,7 +109,8 @@ func (s *Store) Stats() Stats {
 		JournalBytes: s.journalBytes(),
 		TailBytes:    s.tail.bytes.Load(), UnflushedBytes: s.tail.pushed.Load() - s.tail.flushed.Load(),
 		LedgerBytes: s.ledger.Bytes(), DeletedSegments: c.deletedSegments.Load(), DeletedRecords: c.deletedRecords.Load(),
-		Topics: int(s.Topics()), Checkpoints: c.checkpoints.Load(),
+		Topics: int(s.Topics()), Clients: int(s.state.Keys(record.BucketClients) / 2), // each by its name and by its number
+		FreedTopics: s.freer.topics.Load(), FreedClients: s.freer.clients.Load(), Checkpoints: c.checkpoints.Load(),
 		CheckpointLatency: time.Duration(c.checkpointLatency.Load()),
 		DiskFree:          c.diskFree.Load(),
 		TopicDropped:      c.topicDropped.Load(), TopicAged: c.topicAged.Load(),

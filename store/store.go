@@ -46,6 +46,8 @@ type Store struct {
 	cache     cache
 	index     index
 	limits    limits
+	uses      uses
+	freer     freer
 	handles   handles
 	count     counters
 	reported  reported
@@ -68,6 +70,7 @@ type Store struct {
 	first            atomic.Uint64
 	sweepBelow       uint32        // lowest segment number that was free at Open
 	retainEvery      time.Duration // shorter in tests
+	renumbered       atomic.Uint64 // changes before numbers are given up
 	checkpointedNext atomic.Uint64
 
 	waiting  atomic.Int32  // how many wait for progress: the committer's goroutine, a reader that commits
@@ -110,6 +113,7 @@ func (s *Store) Run(ctx context.Context) error {
 	wg.Go(func() { s.retainLoop(helpers) })
 	wg.Go(func() { s.indexLoop(helpers) })
 	wg.Go(func() { s.limitLoop(helpers) })
+	wg.Go(func() { s.freeLoop(helpers) })
 	wg.Wait()
 	if err := s.failure(); err != nil {
 		return err

@@ -30,6 +30,7 @@ type topics struct {
 
 	// leaving are numbers that are to be given up, but for those that are asked for meanwhile; nil at other times. Changed, the map too, under mu.
 	leaving atomic.Pointer[map[uint32]struct{}]
+	left    map[uint32]struct{} // given up a moment ago, and still in names; under mu
 
 	assign sync.Mutex // held by who gives a number, or gives some up, across its Append
 	next   uint32     // lowest number that was never given; under assign
@@ -37,6 +38,7 @@ type topics struct {
 
 func (t *topics) init() {
 	t.clean.Store(&map[string]uint32{})
+	t.left = make(map[uint32]struct{})
 	t.next = 1
 }
 
@@ -116,38 +118,85 @@ func (t *topics) load(s *Store) error {
 	return err
 }
 
-// drop is remove and forget at once, in recovery.
+// drop takes numbers out of the dictionary in recovery, when nobody looks anything up.
 func (t *topics) drop(ids []uint32) {
-	if len(ids) > 0 {
-		t.remove(ids)
-		t.forget(ids)
-	}
-}
-
-// remove takes numbers out of the dictionary by name. Who has one of them still finds its name, until forget.
-func (t *topics) remove(ids []uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	rest, n := t.dirty, 0
-	if rest == nil || len(*t.clean.Load()) > 0 { // else nobody has looked anything up: recovery, which has many groups to go through
-		rest = maps.Clone(t.newest())
-	}
 	for _, id := range ids {
 		at := t.names.At(id)
 		if at == nil || at.Load() == nil {
 			continue // repeated by the journal
 		}
-		n++
-		if name := *at.Load(); rest[name] == id {
-			delete(rest, name)
+		if name := *at.Load(); t.dirty[name] == id {
+			delete(t.dirty, name)
+		}
+		at.Store(nil)
+		t.known.Add(-1)
+	}
+}
+
+// unmarked returns some topics that are not marked.
+func (t *topics) unmarked(used numberSet) (ids []uint32) {
+	t.mu.Lock()
+	left := maps.Clone(t.left)
+	t.mu.Unlock()
+	for id, at := range t.names.All() {
+		if at.Load() == nil || used.has(id) {
+			continue
+		}
+		if _, ok := left[id]; ok {
+			continue
+		}
+		if ids = append(ids, id); len(ids) == freeAtOnce {
+			break
 		}
 	}
-	if t.known.Add(-int64(n)); len(*t.clean.Load()) == 0 {
-		t.dirty = rest
-		return
+	return ids
+}
+
+// leave has numbers be ready to be given up.
+func (t *topics) leave(ids []uint32) {
+	leaving := make(map[uint32]struct{}, len(ids))
+	for _, id := range ids {
+		leaving[id] = struct{}{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leaving.Store(&leaving)
+}
+
+// stay ends what leave began.
+func (t *topics) stay() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leaving.Store(nil)
+}
+
+// remove takes those of the numbers that nobody has asked for since leave out of the dictionary by name, and returns them. Who has one of them
+// still finds its name, until forget. assign is held, so that nothing is added meanwhile.
+func (t *topics) remove(ids []uint32) (gone []uint32) {
+	t.mu.Lock()
+	newest := t.newest()
+	t.mu.Unlock()
+	rest := maps.Clone(newest) // may be large, so no publish waits for it
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	leaving := *t.leaving.Load()
+	for _, id := range ids {
+		if _, ok := leaving[id]; !ok {
+			continue
+		}
+		delete(leaving, id)
+		if name := *t.names.At(id).Load(); rest[name] == id { // not one that was given up before, when that could not be saved
+			delete(rest, name)
+		}
+		t.left[id] = struct{}{}
+		gone = append(gone, id)
 	}
 	t.clean.Store(&rest)
 	t.dirty, t.misses = nil, 0
+	t.known.Add(-int64(len(gone)))
+	return gone
 }
 
 // forget takes away the names of numbers that were removed.
@@ -158,13 +207,14 @@ func (t *topics) forget(ids []uint32) {
 		if at := t.names.At(id); at != nil {
 			at.Store(nil)
 		}
+		delete(t.left, id)
 	}
 	t.names.Trim(func(at *atomic.Pointer[string]) bool { return at.Load() == nil })
 }
 
 // all returns the numbers that have a name.
 func (t *topics) all() []uint32 {
-	ids := make([]uint32, 0, t.known.Load())
+	ids := make([]uint32, 0, max(0, t.known.Load()))
 	for id, at := range t.names.All() {
 		if at.Load() != nil {
 			ids = append(ids, id)

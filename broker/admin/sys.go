@@ -100,6 +100,7 @@ func (y *Sys) update(values map[string]string) (changed []string) {
 // publish sends values to those who listen.
 func (y *Sys) publish(p Parts, names []string) {
 	var msgs []store.Message
+	defer p.Store.Use().Done()
 	for _, name := range names {
 		if !p.Queues.Hub().Wanted(name) {
 			continue

@@ -238,6 +238,7 @@ func (q *Queues) Move(from, to string, n int) (moved int, err error) {
 	if _, err := q.Create(to); err != nil {
 		return 0, err
 	}
+	defer q.hub.log.Use().Done()
 	topicID, err := q.hub.log.TopicID(topic.QueuePrefix + to)
 	if err != nil {
 		return 0, err

@@ -235,6 +235,7 @@ func (f *Feed) buried(seq uint64) bool {
 
 // bury moves what was refused too often to the dead letters: there and gone from here in one append.
 func (f *Feed) bury() {
+	defer f.hub.log.Use().Done()
 	name, err := f.deadLetters()
 	if err == nil {
 		err = f.buryIn(name)
@@ -348,7 +349,8 @@ func (f *Feed) deadLetter(s *slot, reason string, topicID uint32) store.Message 
 	return store.Message{Topic: topicID, Client: s.Client, Flags: flags.WithQoS(max(1, flags.QoS())), Props: props, Payload: s.Payload}
 }
 
-// Overflow makes of a message that a full queue cannot take one for the queue's dead letters. Overflowed is for when it is stored.
+// Overflow makes of a message that a full queue cannot take one for the queue's dead letters. Overflowed is for when it is stored. The caller has a
+// store.Use.
 func (f *Feed) Overflow(msg *store.Message) error {
 	to, err := f.deadLetters()
 	if err != nil {

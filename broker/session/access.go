@@ -104,6 +104,11 @@ func (l *Link) allowed() *auth.Access {
 // relook looks at everything again that is remembered of topics, since the rules have changed.
 func (l *Link) relook() error {
 	l.allowed()
+	return l.relearn()
+}
+
+// relearn looks at everything again that is remembered of topics.
+func (l *Link) relearn() error {
 	l.recent = nil
 	for i, ref := range l.aliases {
 		if ref == nil {

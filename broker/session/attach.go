@@ -154,6 +154,7 @@ func (m *Manager) takeOver(s *Session, l *Link) (over bool) {
 func (m *Manager) Detach(l *Link) {
 	m.links.remove(l)
 	defer l.unfence()
+	l.finish()
 	s := l.session.Load()
 	if s == nil {
 		return

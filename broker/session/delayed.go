@@ -156,34 +156,7 @@ func (d *delayed) publish() error {
 		if err := d.barrier(); err != nil { // and what was noted before is in the state after this
 			return fmt.Errorf("publish delayed messages: %w", err)
 		}
-		now := d.m.log.Now().UnixMicro()
-		var b dueBatch
-		var next int64
-		var bad error
-		err := d.m.log.Range(record.BucketDelayed, nil, func(k, v []byte) bool {
-			if len(k) != 16 {
-				d.setAside(k, errDamaged)
-				return true
-			}
-			if due := int64(binary.BigEndian.Uint64(k)); due > now || len(b.msgs) >= delayBatch || b.bytes >= appendBytes {
-				next = due
-				return false
-			}
-			if bad = b.add(d.m, k, v); errors.Is(bad, errDamaged) || errors.Is(bad, store.ErrVersion) {
-				d.setAside(k, bad)
-				bad = nil
-			}
-			return bad == nil
-		})
-		if err == nil {
-			err = bad
-		}
-		if err == nil && len(b.msgs) > 0 {
-			err = b.append(d.m)
-		}
-		if err == nil {
-			b.tell(d.m)
-		}
+		next, err := d.publishDue()
 		if err != nil {
 			return fmt.Errorf("publish delayed messages: %w", err)
 		}
@@ -197,6 +170,39 @@ func (d *delayed) publish() error {
 			return nil
 		}
 	}
+}
+
+// publishDue appends what is due, as far as it goes into one batch, and returns when the next is, 0 for never.
+func (d *delayed) publishDue() (next int64, err error) {
+	now := d.m.log.Now().UnixMicro()
+	defer d.m.log.Use().Done()
+	var b dueBatch
+	var bad error
+	err = d.m.log.Range(record.BucketDelayed, nil, func(k, v []byte) bool {
+		if len(k) != 16 {
+			d.setAside(k, errDamaged)
+			return true
+		}
+		if due := int64(binary.BigEndian.Uint64(k)); due > now || len(b.msgs) >= delayBatch || b.bytes >= appendBytes {
+			next = due
+			return false
+		}
+		if bad = b.add(d.m, k, v); errors.Is(bad, errDamaged) || errors.Is(bad, store.ErrVersion) {
+			d.setAside(k, bad)
+			bad = nil
+		}
+		return bad == nil
+	})
+	if err == nil {
+		err = bad
+	}
+	if err == nil && len(b.msgs) > 0 {
+		err = b.append(d.m)
+	}
+	if err == nil {
+		b.tell(d.m)
+	}
+	return next, err
 }
 
 // barrier waits until what was appended before it is committed.

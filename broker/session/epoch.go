@@ -181,6 +181,7 @@ func (m *Manager) connectEpoch(l *Link, saved *waiter) error {
 		if err != nil {
 			return err
 		}
+		defer m.log.Use().Done() // until the client is one that epochs hold
 		client, err := m.log.ClientID(l.Connect.ClientID, m.expiryOf(l.Connect) > 0)
 		if err != nil {
 			return err

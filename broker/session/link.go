@@ -10,6 +10,7 @@ import (
 
 	"github.com/edgemq/edgemq/broker/packet"
 	"github.com/edgemq/edgemq/broker/socket"
+	"github.com/edgemq/edgemq/store"
 )
 
 const (
@@ -65,7 +66,10 @@ type Link struct {
 	recent  recent
 	touched byte // what Foresee looked at, so that it is looked at
 	aliases []*topicRef
-	client  uint32 // the store's number; 0 until the first publish
+	client  uint32    // the store's number; 0 until the first publish
+	use     store.Use // of numbers: from the first publish of a read to Flush
+	using   bool
+	numbers uint64 // store.Renumbered when those that are remembered were looked up
 	epoch   uint64 // of its producer; 0 for none
 	fence   *fence // of its client; nil while there was no epoch
 	noted   bool   // the state has, or is about to have, where its publishes come from

@@ -50,6 +50,11 @@ func (l *Link) Publish(p *packet.Publish) error {
 			return err
 		}
 	}
+	if !l.using {
+		if err := l.begin(); err != nil {
+			return err
+		}
+	}
 	ref, err := l.resolve(p)
 	if err != nil {
 		return err
@@ -108,7 +113,7 @@ func (l *Link) Publish(p *packet.Publish) error {
 	in.msgs = in.msgs[:len(in.msgs)+1] // msg
 	in.counts[p.QoS]++
 	if in.bytes += record.Size(len(msg.Props), len(msg.Payload)); in.bytes >= appendBytes {
-		defer l.Flush()
+		defer l.flush()
 	}
 	return l.accept(p)
 }
@@ -371,8 +376,33 @@ func (l *Link) hand(in *ingest, done store.Completion) error {
 	return err
 }
 
+// begin has numbers hold until Flush, and those that are remembered looked up again if some have been given up since.
+func (l *Link) begin() error {
+	l.use, l.using = l.m.log.Use(), true
+	if n := l.m.log.Renumbered(); n != l.numbers {
+		l.numbers = n
+		if l.client != 0 || len(l.recent) > 0 {
+			return l.renumber()
+		}
+	}
+	return nil
+}
+
+// finish ends what begin began.
+func (l *Link) finish() {
+	if l.using {
+		l.use.Done()
+		l.use, l.using = store.Use{}, false
+	}
+}
+
 // Flush hands the collected publishes to the store. It blocks only while the store's open group is full.
 func (l *Link) Flush() {
+	l.flush()
+	l.finish()
+}
+
+func (l *Link) flush() {
 	in := l.in
 	if in == nil {
 		return

@@ -102,7 +102,7 @@ func (l *Link) Foresee(b []byte) (packets int) {
 	if table := l.m.refs.table.Load(); table != nil {
 		for i, hash := range hashes[:n] {
 			if refs[i] == nil {
-				refs[i] = hint(*table, hash)
+				refs[i] = hint(table.places, hash)
 			}
 		}
 	}
@@ -130,11 +130,17 @@ func (r recent) peek(hash uint64) *topicRef {
 // publish to the same hundred topics would otherwise have a hundred thousand.
 //
 // A client that publishes to more topics than its link remembers asks here for each message, so get takes no lock: places are filled and never
-// changed, and a table that is too small makes room for a larger one.
+// changed, and a table that is too small makes room for a larger one. So does one with numbers that may have been given up since (store.Renumbered).
 type refs struct {
-	table atomic.Pointer[[]shared] // a power of two, at most half full
+	table atomic.Pointer[refTable]
 	mu    sync.Mutex
 	n     int // topics in table; guarded by mu
+}
+
+// refTable is what is known as of a store.Renumbered.
+type refTable struct {
+	numbers uint64
+	places  []shared // a power of two, at most half full
 }
 
 // shared is one place of the table. The hash is stored first: whoever finds ref finds it too.
@@ -171,20 +177,27 @@ func hint(table []shared, hash uint64) *topicRef {
 }
 
 // get returns what is known of a topic, nil if nothing is. It does not allocate.
-func (r *refs) get(hash uint64, name []byte) *topicRef {
+func (r *refs) get(numbers, hash uint64, name []byte) *topicRef {
 	table := r.table.Load()
-	if table == nil {
+	if table == nil || table.numbers != numbers {
 		return nil
 	}
-	ref, _ := find(*table, hash, name)
+	ref, _ := find(table.places, hash, name)
 	return ref
 }
 
-// share returns the one for all links.
-func (r *refs) share(hash uint64, ref *topicRef) *topicRef {
+// share returns the one for all links that know as much.
+func (r *refs) share(numbers, hash uint64, ref *topicRef) *topicRef {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	table := r.roomy()
+	old := r.table.Load()
+	if old != nil && old.numbers > numbers {
+		return ref
+	}
+	if old != nil && old.numbers < numbers {
+		r.table.Store(nil)
+	}
+	table := r.roomy(numbers)
 	first, free := find(table, hash, []byte(ref.wire))
 	if first != nil {
 		return first
@@ -196,24 +209,23 @@ func (r *refs) share(hash uint64, ref *topicRef) *topicRef {
 }
 
 // roomy returns the table, or a new one in its place if there is no room for another topic; mu is held.
-func (r *refs) roomy() []shared {
+func (r *refs) roomy(numbers uint64) []shared {
 	old := r.table.Load()
 	switch {
 	case old == nil || r.n >= maxShared:
-		table := make([]shared, 64)
-		r.table.Store(&table)
+		r.table.Store(&refTable{numbers, make([]shared, 64)})
 		r.n = 0
-	case r.n >= len(*old)/2:
-		table := make([]shared, 4*len(*old))
-		for i := range *old {
-			if ref := (*old)[i].ref.Load(); ref != nil {
-				hash := (*old)[i].hash.Load()
+	case r.n >= len(old.places)/2:
+		table := make([]shared, 4*len(old.places))
+		for i := range old.places {
+			if ref := old.places[i].ref.Load(); ref != nil {
+				hash := old.places[i].hash.Load()
 				_, free := find(table, hash, []byte(ref.wire))
 				free.hash.Store(hash)
 				free.ref.Store(ref)
 			}
 		}
-		r.table.Store(&table)
+		r.table.Store(&refTable{numbers, table})
 	}
-	return *r.table.Load()
+	return r.table.Load().places
 }

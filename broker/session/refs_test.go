@@ -13,21 +13,21 @@ func hashOf(name string) uint64 { return maphash.String(seed, name) }
 
 func TestRefs(t *testing.T) {
 	var r refs
-	if r.get(hashOf("a"), []byte("a")) != nil {
+	if r.get(0, hashOf("a"), []byte("a")) != nil {
 		t.Error("something is known of a topic nobody has used")
 	}
 	var wg sync.WaitGroup
 	got := make([]*topicRef, 8)
 	for i := range got {
-		wg.Go(func() { got[i] = r.share(hashOf("a"), newRef("a")) })
+		wg.Go(func() { got[i] = r.share(0, hashOf("a"), newRef("a")) })
 	}
 	wg.Wait()
 	for _, ref := range got {
-		if ref != got[0] || ref != r.get(hashOf("a"), []byte("a")) {
+		if ref != got[0] || ref != r.get(0, hashOf("a"), []byte("a")) {
 			t.Error("links have different ones of a topic")
 		}
 	}
-	if name := []byte("a"); testing.AllocsPerRun(100, func() { r.get(hashOf("a"), name) }) != 0 {
+	if name := []byte("a"); testing.AllocsPerRun(100, func() { r.get(0, hashOf("a"), name) }) != 0 {
 		t.Error("get allocates")
 	}
 }
@@ -47,11 +47,11 @@ func TestRefsBeside(t *testing.T) {
 				default:
 				}
 				name := fmt.Sprint(i % maxShared)
-				if ref := r.get(hashOf(name), []byte(name)); ref != nil && ref.wire != name {
+				if ref := r.get(0, hashOf(name), []byte(name)); ref != nil && ref.wire != name {
 					t.Errorf("%s is %s", name, ref.wire)
 				}
 				if table := r.table.Load(); table != nil {
-					if ref := hint(*table, hashOf(name)); ref != nil && ref.wire != name {
+					if ref := hint(table.places, hashOf(name)); ref != nil && ref.wire != name {
 						t.Errorf("the hint for %s is %s", name, ref.wire)
 					}
 				}
@@ -61,7 +61,7 @@ func TestRefsBeside(t *testing.T) {
 	for i := range maxShared + 10 {
 		name := fmt.Sprint(i)
 		ref := newRef(name)
-		if r.share(hashOf(name), ref) != ref || r.get(hashOf(name), []byte(name)) != ref {
+		if r.share(0, hashOf(name), ref) != ref || r.get(0, hashOf(name), []byte(name)) != ref {
 			t.Fatalf("%s is not found", name)
 		}
 	}
@@ -112,7 +112,7 @@ func TestForesee(t *testing.T) { // allocations are counted: nothing beside it
 		if i%2 == 0 {
 			l.recent.put(hashOf(name), newRef(name))
 		} else {
-			l.m.refs.share(hashOf(name), newRef(name))
+			l.m.refs.share(0, hashOf(name), newRef(name))
 		}
 	}
 	for i := 0; len(l.recent) < fewRefs; i++ {

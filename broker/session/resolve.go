@@ -96,15 +96,10 @@ func (l *Link) current(ref *topicRef) (*topicRef, error) {
 
 // lookup finds out about a topic that the link has not published to before, or has forgotten.
 func (l *Link) lookup(hash uint64, name []byte) (*topicRef, error) {
-	if l.client == 0 {
-		s := l.session.Load()
-		id, err := l.m.log.ClientID(s.id, s.durable)
-		if err != nil {
-			return nil, fatal(err)
-		}
-		l.client = id
+	if err := l.number(); err != nil {
+		return nil, err
 	}
-	if ref := l.m.refs.get(hash, name); ref != nil && (l.access == nil || l.access.Publish(ref.name)) { // where there are no rules, the name is not waited for
+	if ref := l.m.refs.get(l.numbers, hash, name); ref != nil && (l.access == nil || l.access.Publish(ref.name)) { // where there are no rules, the name is not waited for
 		return ref, nil
 	}
 	ref := newRef(string(name))
@@ -136,9 +131,36 @@ func (l *Link) lookup(hash uint64, name []byte) (*topicRef, error) {
 	}
 	ref.limit = l.m.log.Limit(ref.id)
 	if n.Kind == topic.Plain && !n.V5 {
-		return l.m.refs.share(hash, ref), nil
+		return l.m.refs.share(l.numbers, hash, ref), nil
 	}
 	return ref, nil
+}
+
+// number sees to it that the link has its client's number.
+func (l *Link) number() error {
+	if l.client != 0 {
+		return nil
+	}
+	s := l.session.Load()
+	id, err := l.m.log.ClientID(s.id, s.durable)
+	if err != nil {
+		return fatal(err)
+	}
+	l.client = id
+	return nil
+}
+
+// renumber has the numbers looked up again that the link remembers: what nobody has used for long may have another by now.
+func (l *Link) renumber() error {
+	was := l.client
+	l.client = 0
+	if err := l.number(); err != nil {
+		return err
+	}
+	if l.client != was {
+		l.noted = false // where it publishes from was noted under the number before
+	}
+	return l.relearn()
 }
 
 // useQueue finds the queue that a topic is of, creates it if it may, or notes that there is none.

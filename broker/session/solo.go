@@ -58,6 +58,7 @@ func (s *Session) subscribeSolo(flt topic.Filter, sub subscription, start *topic
 
 // openSolo opens the feed of a subscription, from an offset or from its saved cursor.
 func (s *Session) openSolo(flt topic.Filter, sub subscription, from uint64, fresh bool) (*feed.Feed, error) {
+	defer s.m.log.Use().Done() // until the feed has the client's number
 	local, err := s.local(sub.NoLocal)
 	if err != nil {
 		return nil, err

@@ -338,6 +338,7 @@ func (s *Session) reopen() error {
 	if len(filters) == 0 {
 		return nil
 	}
+	defer s.m.log.Use().Done()
 	local, err := s.local(slices.ContainsFunc(filters, func(flt feed.Filter) bool { return flt.NoLocal }))
 	if err != nil {
 		return err

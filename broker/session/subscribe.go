@@ -104,6 +104,7 @@ func (s *Session) endPlain(filter string) {
 }
 
 func (s *Session) subscribePlain(sub subscription, c *change) error {
+	defer s.m.log.Use().Done() // until the feed has the client's number
 	f, err := s.ownFeed()
 	if err != nil {
 		return err

@@ -110,6 +110,7 @@ func (m *Manager) publishWill(key, client string, durable bool, w *will) error {
 		m.logger.Warn("a Will may not be published any more and is void", "client", client, "topic", w.topic)
 		return m.log.Append(nil, muts, true, nil)
 	}
+	defer m.log.Use().Done()
 	id, err := m.log.ClientID(client, durable)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ type DB struct {
 	bolt     *bolt.DB // nil: read-only, and there is no file
 	readOnly bool
 	plain    bool      // version 1, read only: no checksums
-	sums     sums      // of what was saved last; of who calls Save
+	sums     sums      // of what was saved last; of who calls Save, who changes it with mu held
 	damaged  []Damaged // likewise
 	fallback bool      // a meta page was damaged, perhaps torn
 
@@ -283,6 +283,13 @@ func (d *DB) Checkpoint() (Checkpoint, bool) {
 // Fallback tells whether one of the two meta pages was damaged when the state was opened, so that the other one counts: a write of it that a power
 // cut tore is nothing to worry about.
 func (d *DB) Fallback() bool { return d.fallback }
+
+// Keys returns how many keys a bucket had when the state was last saved.
+func (d *DB) Keys(b Bucket) uint64 {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.sums[b.String()].keys
+}
 
 // Stats is how much the state holds.
 type Stats struct {
