@@ -186,6 +186,21 @@ func TestLimitsOfTopicsThatGo(t *testing.T) {
 	}
 }
 
+// TestNumbersInMemoryStay: a message for live subscribers only can be read for a while after it was flushed, and has no segment then.
+func TestNumbersInMemoryStay(t *testing.T) {
+	o := freeing(t.TempDir())
+	o.TailBytes = 1 << 20
+	r := start(t, o)
+	r.put(numbered(r.topic("stored"), r.client("c"), 0, 10))
+	m := numbered(r.topic("live"), r.client("live"), 1, 10)
+	m.Flags |= record.FlagTransient
+	r.put(m)
+	r.free()
+	if recs := r.read(r.First()); len(recs) != 2 || r.TopicName(recs[1].Topic) != "live" || r.ClientName(recs[1].Client) != "live" {
+		t.Errorf("there are %d messages, the last without a name", len(recs))
+	}
+}
+
 // TestNumbersUnderWay: publishers use names and leave them, and come back to some, while numbers are given up all the time.
 func TestNumbersUnderWay(t *testing.T) {
 	o := freeing(t.TempDir())

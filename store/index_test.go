@@ -253,7 +253,7 @@ func (r *running) has(block uint64) bool {
 
 // A file that reads without an error says what was written.
 func FuzzIndexFile(f *testing.F) {
-	o := &openBlock{base: 64, topics: make([]uint32, 64), sizes: make([]uint32, 64), keys: []indexKey{{1, 2}, {1, 3}, {9, 60}}}
+	o := &openBlock{base: 64, topics: make([]uint32, 64), sizes: make([]uint32, 64), clients: []uint32{3, 4, 3, 900}, keys: []indexKey{{1, 2}, {1, 3}, {9, 60}}}
 	for i := range o.topics {
 		o.topics[i], o.sizes[i] = uint32(i%5), 100
 	}
@@ -281,6 +281,7 @@ func FuzzIndexFile(f *testing.F) {
 		for _, hash := range []uint64{0, 1, 9, ^uint64(0)} {
 			_, _ = got.find(vfs.OS, nil, hash)
 		}
+		_, _, _ = got.clients(vfs.OS)
 	})
 }
 
@@ -341,4 +342,48 @@ func BenchmarkSparse(b *testing.B) {
 			}
 		}
 	})
+}
+
+// TestIndexFileVersions: a file of version 1 is read as it is, and does not tell who published.
+func TestIndexFileVersions(t *testing.T) {
+	o := &openBlock{base: 64, topics: []uint32{7, 0, 7, 9}, sizes: []uint32{50, 0, 60, 70}, clients: []uint32{5, 3, 5, 300}, keys: []indexKey{{1 << 40, 2}}}
+	b := encodeIndex(o, 11)
+	clients := len(encodeClients(o.clients))
+	old := record.FileHeader{Magic: indexMagic, Version: 1, HeaderSize: record.FileHeaderSize}
+	copy(old.Fields[:32], b[8:40])
+	for _, row := range []struct {
+		name string
+		b    []byte
+		want []uint32
+		ok   bool
+	}{
+		{"2", b, []uint32{3, 5, 300}, true},
+		{"1", append(old.Append(nil), b[record.FileHeaderSize:len(b)-clients]...), nil, false},
+	} {
+		path := filepath.Join(t.TempDir(), "x.idx")
+		if err := os.WriteFile(path, row.b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		x, err := readIndex(vfs.OS, path, 64, 4)
+		if err != nil {
+			t.Fatalf("version %s: %v", row.name, err)
+		}
+		got, ok, err := x.clients(vfs.OS)
+		if err != nil || ok != row.ok || !slices.Equal(got, row.want) || len(x.dir) != 2 {
+			t.Errorf("version %s: clients %v, %v, %v; %d topics", row.name, got, ok, err, len(x.dir))
+		}
+		if at, err := x.find(vfs.OS, nil, 1<<40); err != nil || !slices.Equal(at, []uint64{66}) {
+			t.Errorf("version %s: the key is at %v, %v", row.name, at, err)
+		}
+	}
+	b[len(b)-1] ^= 1
+	path := filepath.Join(t.TempDir(), "x.idx")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if x, err := readIndex(vfs.OS, path, 64, 4); err != nil {
+		t.Error(err)
+	} else if _, _, err := x.clients(vfs.OS); err == nil {
+		t.Error("damage of the clients passes")
+	}
 }

@@ -28,11 +28,19 @@ func newMarks(s *Store) *marks { return &marks{s: s, topics: numberSet{}, client
 // errUnknowable means that the ledger has entries that are damaged, so nobody knows which numbers they had.
 var errUnknowable = errors.New("the ledger is damaged, and with it which names are in use")
 
-// log marks what the log refers to from an offset on, and returns up to where: all that is committed, or more. Of full blocks the index tells, of the rest the
-// ledger and the tail.
+// log marks what the log refers to from an offset on, and returns up to where: all that is committed, or more. The tail tells of what it has, messages for live
+// subscribers only among it, of full blocks the index, and of the rest the ledger.
 func (m *marks) log(ctx context.Context, from uint64) (end uint64, err error) {
 	s, x := m.s, &m.s.index
-	for from = max(from, s.First()); ctx.Err() == nil; {
+	from = max(from, s.First())
+	g, caughtUp := s.tail.find(max(from, s.tail.oldest()))
+	for g == nil && !caughtUp { // the tail has forgotten the oldest just now
+		g, caughtUp = s.tail.find(max(from, s.tail.oldest()))
+	}
+	for ; g != nil; g = g.next.Load() {
+		m.group(g)
+	}
+	for ctx.Err() == nil {
 		if from < x.until.Load() {
 			base := from / x.size * x.size
 			if o := x.newest(); o.base == base && base+uint64(len(o.topics)) > from {
@@ -67,14 +75,19 @@ func (m *marks) log(ctx context.Context, from uint64) (end uint64, err error) {
 			}
 			from = oldest
 		default:
-			for i := range g.Entries {
-				m.topics.add(g.Entries[i].Topic)
-				m.clients.add(g.Entries[i].Client)
-			}
+			m.group(g)
 			from = max(from, g.End())
 		}
 	}
 	return 0, ctx.Err()
+}
+
+// group marks what a group of the tail refers to.
+func (m *marks) group(g *Group) {
+	for i := range g.Entries {
+		m.topics.add(g.Entries[i].Topic)
+		m.clients.add(g.Entries[i].Client)
+	}
 }
 
 // block marks what a whole block refers to, false if its index does not tell.
