@@ -12,6 +12,7 @@ import (
 	"github.com/edgemq/edgemq/store/record"
 	"github.com/edgemq/edgemq/store/segment"
 	"github.com/edgemq/edgemq/store/state"
+	"github.com/edgemq/edgemq/store/vfs"
 )
 
 // errUnsynced marks a failed fsync, after which nothing may be tried again: the kernel may have dropped the pages, and
@@ -78,7 +79,9 @@ func (s *Store) checkpoint(force bool) error {
 		f.checkpointed = start
 		return nil
 	}
-	if err := f.sync(); err != nil {
+	if err := f.sync(); vfs.Scarce(err) {
+		return fmt.Errorf("sync before checkpoint: %w", err) // what could not be opened was not tried, and is still noted as unsynced
+	} else if err != nil {
 		return fmt.Errorf("%w: %w", errUnsynced, err)
 	}
 	cp := state.Checkpoint{

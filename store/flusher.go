@@ -9,6 +9,7 @@ import (
 
 	"github.com/edgemq/edgemq/store/segment"
 	"github.com/edgemq/edgemq/store/state"
+	"github.com/edgemq/edgemq/store/vfs"
 )
 
 const (
@@ -43,7 +44,8 @@ type flusher struct {
 	tallied  map[uint32]*TopicLimit // whose tally has changed since
 	writers  []*active              // those with an open file
 	round    uint64                 // counts batches, to tell which writers are idle
-	retrying bool                   // the disk was full last time
+	retrying bool                   // the disk was full last time, or there was no descriptor
+	scarce   time.Time              // since when there is no descriptor, zero while there are
 	plan     plan
 	seen     seen // what active.topics have
 
@@ -99,6 +101,14 @@ func (s *Store) flushed(err error) error {
 			f.retrying = false
 			s.clearFull(fullFlush)
 		}
+		if !f.scarce.IsZero() {
+			s.log.Info("there are file descriptors again, messages are moved to their segments", "after", time.Since(f.scarce))
+			f.scarce = time.Time{}
+		}
+		return nil
+	case vfs.Scarce(err):
+		f.retrying = true
+		f.starve(err)
 		return nil
 	case isFull(err) && !errors.Is(err, errUnsynced):
 		f.retrying = true
@@ -108,6 +118,31 @@ func (s *Store) flushed(err error) error {
 	return s.fail(err)
 }
 
+// scarcePatience is how long the flusher waits for descriptors before durable messages are refused. A moment is no reason to: the journal takes
+// them, and who publishes waits if it cannot take more.
+const scarcePatience = 5 * time.Second
+
+// starve deals with there being no file descriptor: as with a full disk nothing is lost, since all of it is in the journal. What the store has open without need is
+// closed, so that the next try has a chance even if the process has more open than it may by now.
+func (f *flusher) starve(err error) {
+	s := f.s
+	s.count.starved.Add(1)
+	for _, a := range f.writers {
+		if err := a.close(); err != nil {
+			s.log.Warn("close segment", "segment", a.id, "err", err)
+		}
+	}
+	f.writers = f.writers[:0]
+	s.handles.shed()
+	switch {
+	case f.scarce.IsZero():
+		f.scarce = time.Now()
+		s.log.Warn("no file descriptors left, messages stay in the journal until there are: raise the limit (ulimit -n, LimitNOFILE)", "err", err)
+	case time.Since(f.scarce) >= scarcePatience:
+		s.setFull(fullFlush, err)
+	}
+}
+
 // flushRest is the clean end.
 func (s *Store) flushRest() error {
 	if err := s.failure(); err != nil {
@@ -115,8 +150,8 @@ func (s *Store) flushRest() error {
 	}
 	s.state.Apply(s.limits.takeUnsaved()) // nobody appends any more
 	err := s.checkpoint(false)
-	if isFull(err) && !errors.Is(err, errUnsynced) {
-		s.log.Warn("stopped on a full disk; the next start replays the journal", "err", err)
+	if isFull(err) && !errors.Is(err, errUnsynced) || vfs.Scarce(err) {
+		s.log.Warn("stopped on a full disk, or without file descriptors; the next start replays the journal", "err", err)
 		return nil
 	}
 	if err != nil {
@@ -272,18 +307,39 @@ func (f *flusher) openWriter(sl *slot) (err error) {
 		return nil
 	}
 	if len(f.writers) >= max(1, min(maxWriters, f.s.opt.MaxFiles/4)) {
-		oldest := 0
-		for i, w := range f.writers {
-			if w.used < f.writers[oldest].used {
-				oldest = i
-			}
-		}
-		if err := f.writers[oldest].close(); err != nil {
+		if err := f.closeOldest(); err != nil {
 			return err
 		}
-		f.writers = slices.Delete(f.writers, oldest, oldest+1)
 	}
-	root := f.s.segments
+	err = f.openSlot(sl)
+	for vfs.Scarce(err) && len(f.writers) > 0 {
+		if err := f.closeOldest(); err != nil {
+			return err
+		}
+		err = f.openSlot(sl)
+	}
+	if err == nil {
+		f.writers = append(f.writers, a)
+	}
+	return err
+}
+
+// closeOldest closes the file that was idle longest.
+func (f *flusher) closeOldest() error {
+	oldest := 0
+	for i, w := range f.writers {
+		if w.used < f.writers[oldest].used {
+			oldest = i
+		}
+	}
+	a := f.writers[oldest]
+	f.writers = slices.Delete(f.writers, oldest, oldest+1)
+	return a.close()
+}
+
+// openSlot opens the slot's file, a new one or the one there is.
+func (f *flusher) openSlot(sl *slot) (err error) {
+	a, root := sl.a, f.s.segments
 	if sl.fresh {
 		h := segment.Header{ID: a.id, Client: a.client, Base: sl.base, Created: sl.from}
 		if a.w, err = segment.Create(f.s.fs, root, h); err == nil {
@@ -298,7 +354,6 @@ func (f *flusher) openWriter(sl *slot) (err error) {
 	if err != nil {
 		return fmt.Errorf("open segment to write: %w", err)
 	}
-	f.writers = append(f.writers, a)
 	return nil
 }
 

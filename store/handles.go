@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/edgemq/edgemq/store/segment"
+	"github.com/edgemq/edgemq/store/vfs"
 )
 
 // maxHandles bounds the segment files that are open for reading and not in use; Options.MaxFiles may ask for fewer.
@@ -46,7 +47,12 @@ func (h *handles) acquire(g *seg) (*handle, error) {
 	if h.open == nil {
 		return nil, ErrClosed
 	}
-	r, err := segment.OpenRead(h.s.fs, segment.Path(h.s.segments, g.client, g.id))
+	path := segment.Path(h.s.segments, g.client, g.id)
+	r, err := segment.OpenRead(h.s.fs, path)
+	for vfs.Scarce(err) && len(h.open) > 0 {
+		h.evict()
+		r, err = segment.OpenRead(h.s.fs, path)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +81,18 @@ func (h *handles) evict() {
 	}
 	delete(h.open, oldest.id)
 	h.unref(oldest)
+}
+
+// shed closes all that nobody uses.
+func (h *handles) shed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, o := range h.open {
+		if o.refs == 1 {
+			delete(h.open, id)
+			h.unref(o)
+		}
+	}
 }
 
 func (h *handles) release(o *handle) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/edgemq/edgemq/store/ledger"
 	"github.com/edgemq/edgemq/store/record"
+	"github.com/edgemq/edgemq/store/vfs"
 )
 
 // indexEvery is how often the index looks for what it has not seen.
@@ -363,6 +364,9 @@ func (x *index) block(block uint64) *indexBlock {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if vfs.Scarce(err) {
+		return nil // it may be sound
+	}
 	if err != nil {
 		if x.have[block] && x.s.running.Load() {
 			x.s.log.Warn("index file cannot be used, making it again", "file", x.path(block), "err", err)
@@ -400,6 +404,9 @@ func (x *index) evict(keep uint64) {
 
 // bad takes a block's file out of use: a part of it that is read when it is needed was damaged.
 func (x *index) bad(block uint64, err error) {
+	if vfs.Scarce(err) {
+		return // it may be sound
+	}
 	x.s.log.Warn("index file damaged, making it again", "file", x.path(block), "err", err)
 	x.mu.Lock()
 	defer x.mu.Unlock()

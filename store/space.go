@@ -26,7 +26,11 @@ func (s *Store) setFull(why uint32, err error) {
 		if err != nil {
 			attrs = append(attrs, "err", err)
 		}
-		s.log.Warn("disk full, durable messages are refused until there is room", attrs...)
+		what := "disk full"
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			what = "no file descriptors left"
+		}
+		s.log.Warn(what+", durable messages are refused until there is room", attrs...)
 		s.open.lookAgain()
 	}
 }
@@ -37,7 +41,7 @@ func (s *Store) clearFull(why uint32) {
 		return
 	}
 	if old := s.full.And(^why); old == why {
-		s.log.Info("disk has room again, service resumed", "free", s.count.diskFree.Load())
+		s.log.Info("there is room again, service resumed", "free", s.count.diskFree.Load())
 	}
 	poke(s.progress)
 	poke(s.flusher.wake)

@@ -41,6 +41,7 @@ type Stats struct {
 	Damaged uint64 // records or groups that could not be read back
 	Full    bool   // durable appends are refused for want of disk
 	Fulls   uint64 // how often that began
+	Starved uint64 // how often records could not be moved for want of file descriptors
 	// Unstored counts messages of QoS 0 that went to live subscribers only meanwhile.
 	Unstored uint64
 	Failed   error // nil while the store works
@@ -86,14 +87,14 @@ func (h *histogram) snapshot() (out Histogram) {
 
 // counters are what the goroutines of a store count as they go.
 type counters struct {
-	appends, groups, records, mutations, bytes, syncs atomic.Uint64
-	checkpoints, deletedSegments, damaged, fulls      atomic.Uint64
-	topicDropped, topicAged, topicRetained            atomic.Uint64
-	topicRefused, deletedRecords, unstored            atomic.Uint64
-	syncLatency, commitLatency                        histogram
-	groupSizes                                        [32]atomic.Uint64
-	checkpointLatency, checkpointAt                   atomic.Int64 // ns; wall clock µs
-	diskFree                                          atomic.Uint64
+	appends, groups, records, mutations, bytes, syncs     atomic.Uint64
+	checkpoints, deletedSegments, damaged, fulls, starved atomic.Uint64
+	topicDropped, topicAged, topicRetained                atomic.Uint64
+	topicRefused, deletedRecords, unstored                atomic.Uint64
+	syncLatency, commitLatency                            histogram
+	groupSizes                                            [32]atomic.Uint64
+	checkpointLatency, checkpointAt                       atomic.Int64 // ns; wall clock µs
+	diskFree                                              atomic.Uint64
 }
 
 // Stats returns the present figures.
@@ -115,7 +116,7 @@ func (s *Store) Stats() Stats {
 		DiskFree:          c.diskFree.Load(),
 		TopicDropped:      c.topicDropped.Load(), TopicAged: c.topicAged.Load(),
 		TopicRetained: c.topicRetained.Load(), TopicRefused: c.topicRefused.Load(),
-		Damaged: c.damaged.Load(), Full: s.full.Load() != 0, Fulls: c.fulls.Load(), Unstored: c.unstored.Load(), Failed: s.failure(),
+		Damaged: c.damaged.Load(), Full: s.full.Load() != 0, Fulls: c.fulls.Load(), Starved: c.starved.Load(), Unstored: c.unstored.Load(), Failed: s.failure(),
 	}
 	for i := range c.groupSizes {
 		out.GroupSizes[i] = c.groupSizes[i].Load()

@@ -171,6 +171,7 @@ func storeMetrics(e *exposition, st store.Stats) {
 	e.counter("edgemq_store_damaged_total", "Records or groups that could not be read back.", float64(st.Damaged))
 	e.gauge("edgemq_store_full", "1 while publishes of QoS 1 and 2 are refused for want of space.", is(st.Full))
 	e.counter("edgemq_store_fulls_total", "How often that began.", float64(st.Fulls))
+	e.counter("edgemq_store_no_descriptors_total", "How often messages could not be moved from the journal for want of file descriptors.", float64(st.Starved))
 	e.counter("edgemq_store_unstored_total", "QoS 0 messages that went to live subscribers only, since the disk was full.", float64(st.Unstored))
 	e.gauge("edgemq_store_failed", "1 after a failed write or fsync, when nothing is stored any more.", is(st.Failed != nil))
 }

@@ -147,7 +147,7 @@ func (j *Journal) prepare() error {
 	}
 	if err != nil {
 		err = fmt.Errorf("prepare the next journal file: %w", err)
-		if noRoom(err) {
+		if noRoom(err) || vfs.Scarce(err) {
 			err = fmt.Errorf("%w: %w", ErrNoRoom, err)
 		} else {
 			j.fail(err)

@@ -50,7 +50,7 @@ var (
 	ErrVersion = record.ErrVersion
 	// ErrFailed means that an earlier write or fsync failed, so the journal takes nothing more.
 	ErrFailed = errors.New("journal: stopped after an I/O error")
-	// ErrNoRoom means that the disk had no room for the next file. Nothing was written, and the same
+	// ErrNoRoom means that the disk had no room for the next file, or the process no descriptor. Nothing was written, and the same
 	// Append may be tried again once Release or somebody else has made room.
 	ErrNoRoom = errors.New("journal: no room for the next file")
 	// ErrTooLarge means that a group does not fit a file (MaxGroup).

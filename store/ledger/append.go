@@ -103,8 +103,11 @@ func (l *Ledger) Sync() error {
 	}
 	if l.created {
 		if err := errors.Join(l.fsys.SyncDir(l.dir), l.fsys.SyncDir(filepath.Dir(l.dir))); err != nil {
-			l.err = fmt.Errorf("sync ledger directory: %w", err)
-			return l.err
+			err = fmt.Errorf("sync ledger directory: %w", err)
+			if !vfs.Scarce(err) { // else nothing was tried
+				l.err = err
+			}
+			return err
 		}
 	}
 	l.synced, l.created = true, false

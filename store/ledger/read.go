@@ -33,23 +33,31 @@ func (l *Ledger) acquire(index uint64) (*handle, error) {
 		return h, nil
 	}
 	f, err := l.fsys.OpenFile(l.path(index), os.O_RDONLY, 0)
+	for vfs.Scarce(err) && len(l.files) > 0 {
+		l.evict()
+		f, err = l.fsys.OpenFile(l.path(index), os.O_RDONLY, 0)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if len(l.files) >= maxOpen {
-		oldest := index
-		for i, h := range l.files {
-			if o := l.files[oldest]; o == nil || h.used < o.used {
-				oldest = i
-			}
-		}
-		h := l.files[oldest]
-		delete(l.files, oldest)
-		l.unref(h)
+		l.evict()
 	}
 	h := &handle{f, 2, l.clock}
 	l.files[index] = h
 	return h, nil
+}
+
+// evict closes the file that was not used for longest, once nobody reads it. l.mu is held, and there is one.
+func (l *Ledger) evict() {
+	oldest, found := uint64(0), (*handle)(nil)
+	for i, h := range l.files {
+		if found == nil || h.used < found.used {
+			oldest, found = i, h
+		}
+	}
+	delete(l.files, oldest)
+	l.unref(found)
 }
 
 func (l *Ledger) release(h *handle) {

@@ -12,6 +12,8 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"syscall"
 )
 
 // ErrLocked means that somebody else, in this process or another, holds the lock.
@@ -61,6 +63,21 @@ type File interface {
 	Datasync() error
 	// Sync is Datasync and all other metadata (fsync).
 	Sync() error
+}
+
+// Scarce says whether an error means that there was no file descriptor left, for this process or the machine, and nothing else: nothing was
+// opened, so nothing has happened to what is on the disk, and the same may be tried again. An error that joins several must be nothing else in all of them.
+func Scarce(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // this is what takes it apart
+	case nil:
+		return false
+	case syscall.Errno:
+		return e == syscall.EMFILE || e == syscall.ENFILE
+	case interface{ Unwrap() []error }:
+		all := e.Unwrap()
+		return len(all) > 0 && !slices.ContainsFunc(all, func(err error) bool { return !Scarce(err) })
+	}
+	return Scarce(errors.Unwrap(err))
 }
 
 // MkdirAll makes the directory name and its parents with f, and makes the names of those that were missing durable.
