@@ -273,12 +273,23 @@ func (l *listener) finish(raw net.Conn, c *conn.Conn, err error) {
 	defer l.end(raw)
 	defer l.caught(raw)
 	if c == nil {
-		l.logger.Debug("connection ended before it began", "listener", l.opt.Name, "remote", raw.RemoteAddr(), "err", err)
+		attrs := []any{"listener", l.opt.Name, "remote", raw.RemoteAddr()}
+		if err != nil {
+			attrs = append(attrs, "err", err)
+		}
+		l.logger.Debug("connection ended before it began", attrs...)
 		return
 	}
 	c.Finish()
 	if id := c.ClientID(); id != "" {
-		l.logger.Debug("connection ended", "client", id, "remote", raw.RemoteAddr(), "cause", c.Link().Cause(), "err", err)
+		attrs := []any{"client", id, "remote", raw.RemoteAddr()}
+		if cause := c.Link().Cause(); cause != "" {
+			attrs = append(attrs, "cause", cause)
+		}
+		if err != nil {
+			attrs = append(attrs, "err", err)
+		}
+		l.logger.Debug("connection ended", attrs...)
 	}
 }
 

@@ -118,6 +118,7 @@ func (s *Server) clientMetrics(e *exposition) {
 	e.counter("edgemq_logins_refused_total", "Connections that were refused for want of a user's name and password.", float64(st.LoginsRefused))
 	e.counter("edgemq_denied_total", "Publishes, subscriptions and Wills that rules do not allow.", float64(st.Denied))
 	e.counter("edgemq_messages_refused_total", "Publishes that were refused.", float64(st.Refused))
+	e.counter("edgemq_nacks_refused_total", "Of them refusals of a queue's messages ($nack) that said nothing, or of a delivery that there is not.", float64(st.NacksRefused))
 	e.counter("edgemq_messages_duplicate_total", "Publishes whose @MessageId was there already: acknowledged, not stored again.", float64(st.Duplicates))
 	e.counter("edgemq_panics_total", "Faults of the broker that cost one connection, or one feed a pause; the log has the stack.", float64(st.Panics))
 	e.gauge("edgemq_delayed_unreadable", "Delayed messages that cannot be read and were set aside.", float64(st.UnreadableDelayed))

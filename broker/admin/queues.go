@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -326,22 +325,23 @@ func (s *Server) redrive(queue string, r *http.Request) (int64, error) {
 	return n, err
 }
 
-// moveAll moves count messages, 0 for what there is now.
-func (s *Server) moveAll(from, to string, count int) (int64, error) {
-	if count < 0 {
-		return 0, bad("count: %d is not a number of messages", count)
+// moveAll moves some messages, or what there is now.
+func (s *Server) moveAll(from, to string, some *int) (int64, error) {
+	if some != nil && *some < 1 {
+		return 0, bad("count: %d is no number of messages to move; without it all are moved", *some)
 	}
 	b, err := s.Queues.Backlog(from)
 	if err != nil {
 		return 0, err
 	}
-	if count == 0 {
-		count = math.MaxInt
+	count := b.Messages
+	if some != nil {
+		count = min(count, int64(*some))
 	}
-	if count = int(min(int64(count), b.Messages)); count == 0 {
+	if count == 0 {
 		return 0, nil
 	}
-	n, err := s.Queues.Move(from, to, count)
+	n, err := s.Queues.Move(from, to, int(count))
 	return int64(n), err
 }
 

@@ -81,7 +81,7 @@ type Reset struct {
 // Move is what move takes; redrive takes it without To.
 type Move struct {
 	To    string `json:"to,omitempty"`
-	Count int    `json:"count,omitempty"` // 0 for all
+	Count *int   `json:"count,omitempty"` // from 1; nil for all
 }
 
 // Topic is a topic and what is stored of it.

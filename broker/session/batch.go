@@ -128,6 +128,9 @@ func (b *batch) Committed(base uint64, err error) {
 		_, n := b.refused(codeOf(err), "")
 		l.m.refused.Add(n)
 		l.answered(b.n)
+		if n > 0 && l.Version < packet.V5 {
+			l.complain(&l.m.closedOver, closedText, err.Error())
+		}
 		l.Kick(codeOf(err), err.Error())
 	}
 	b.free()

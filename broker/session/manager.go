@@ -75,7 +75,8 @@ type Manager struct {
 	messagesIn, messagesOut                              [3]atomic.Int64 // by QoS
 	payloadIn, payloadOut, bytesIn, bytesOut             atomic.Int64
 	refused, tooLarge, lost, duplicates, connects, peers atomic.Int64 // peers is the most connections there were at once
-	loginsRefused, denied, faults                        atomic.Int64
+	loginsRefused, denied, faults, nacksRefused          atomic.Int64
+	closedOver, saidNothing                              complaints // publishes refused by closing, and refusals at QoS 0
 }
 
 // NewManager loads the sessions that the state holds.

@@ -85,6 +85,9 @@ func (l *Link) Publish(p *packet.Publish) error {
 	}
 	if ref.nacks {
 		if err := l.session.Load().nack(ref.nack, p); err != nil {
+			if l.m.nacksRefused.Add(1); p.QoS == 0 {
+				l.complain(&l.m.saidNothing, "refusal of a queue's message that says nothing, at QoS 0", err.Error())
+			}
 			return l.refuseOne(p, &topicRef{code: codeOf(err), reason: err.Error()})
 		}
 		return l.accept(p)
@@ -325,7 +328,8 @@ func (l *Link) refuseOne(p *packet.Publish, ref *topicRef) error {
 		l.in.batch.acks = appendRefusal(l.in.batch.acks, p.PacketID, ref.code, ref.reason)
 		return nil
 	case l.Version < packet.V5:
-		return &packet.Error{Code: ref.code, Msg: ref.reason} // 3.1.1 has no refusal but the end of the connection
+		l.complain(&l.m.closedOver, closedText, ref.reason)
+		return &packet.Error{Code: ref.code, Msg: ref.reason}
 	}
 	b, t := l.in.batch, packet.TypePuback
 	if p.QoS == 2 {

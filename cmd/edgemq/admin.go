@@ -20,6 +20,7 @@ import (
 
 	"github.com/edgemq/edgemq/broker/admin"
 	"github.com/edgemq/edgemq/internal/config"
+	"github.com/edgemq/edgemq/internal/diagnose"
 )
 
 // adminFlags are what the commands that ask the running broker share.
@@ -125,6 +126,10 @@ func (a *api) call(ctx context.Context, method, path string, query url.Values, i
 	if err != nil {
 		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
 			err = fmt.Errorf("no broker at %s: is it running? --admin, --data or --config say where it is", a.where)
+		} else if u, parseErr := url.Parse(a.base); parseErr == nil && a.http.Transport == nil && ctx.Err() == nil {
+			if hint := diagnose.WebHint(ctx, u, err); hint != "" {
+				err = fmt.Errorf("%w; %s", err, hint)
+			}
 		}
 		return nil, &exitError{exitConnect, err}
 	}

@@ -34,6 +34,9 @@ func TestBench(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	if !strings.Contains(out, `"publishers":`) || !strings.Contains(out, `"qos":`) || strings.Contains(out, `"Publishers"`) {
+		t.Errorf("%s", out)
+	}
 	if len(r.Results) != 2 || len(r.Loads) != 2 || r.Loads[0].Topics != 7 || r.Machine.CPUs < 1 {
 		t.Fatalf("%+v", r)
 	}

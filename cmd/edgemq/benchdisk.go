@@ -41,7 +41,7 @@ From that follows what no broker that waits for the disk can do better.`,
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", ".", "`directory` on the disk")
-	cmd.Flags().DurationVar(&each, "time", 2*time.Second, "how long to measure each figure")
+	durationVar(cmd, &each, "time", 2*time.Second, "how long to measure each figure")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

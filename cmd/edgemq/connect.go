@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"math"
 	"net"
 	"os"
@@ -32,7 +33,7 @@ func (f *connectFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.host, "host", "127.0.0.1", "broker's host")
 	fs.Uint16VarP(&f.port, "port", "p", 1883, "broker's port (with TLS 8883)")
 	fs.StringVar(&f.id, "id", "", "client id (default: chosen by the broker)")
-	fs.DurationVar(&f.keepAlive, "keep-alive", 30*time.Second, "keep alive interval")
+	durationVar(cmd, &f.keepAlive, "keep-alive", 30*time.Second, "keep alive interval")
 	f.addLogin(cmd, "5")
 }
 
@@ -41,7 +42,7 @@ func (f *connectFlags) addLogin(cmd *cobra.Command, version string) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.mqtt, "mqtt", version, "protocol version: 5 or 3.1.1")
 	fs.StringVar(&f.username, "username", "", "user name")
-	fs.StringVar(&f.password, "password", "", "password; whoever lists the processes of this machine sees it")
+	fs.StringVar(&f.password, "password", "", "password; whoever lists the processes of this machine sees it (default: $"+passwordEnv+", with --username)")
 	fs.StringVar(&f.passwordFile, "password-file", "", "the password is the first line of this `file`")
 	fs.StringVar(&f.tls.CAFile, "cafile", "", "use TLS and trust the authorities in this `file` (PEM) instead of the system's")
 	fs.StringVar(&f.tls.CertFile, "cert", "", "use TLS and show the certificate in this `file` (PEM)")
@@ -49,7 +50,7 @@ func (f *connectFlags) addLogin(cmd *cobra.Command, version string) {
 	fs.BoolVar(&f.tls.Insecure, "insecure", false, "use TLS and trust any certificate")
 	cmd.MarkFlagsRequiredTogether("cert", "key")
 	cmd.MarkFlagsMutuallyExclusive("password", "password-file")
-	fs.DurationVar(&f.timeout, "connect-timeout", 10*time.Second, "how long to wait for the broker's answers")
+	durationVar(cmd, &f.timeout, "connect-timeout", 10*time.Second, "how long to wait for the broker's answers")
 	_ = cmd.RegisterFlagCompletionFunc("mqtt", cobra.FixedCompletions([]string{"5", "3.1.1"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -73,9 +74,15 @@ func (f *connectFlags) options(cmd *cobra.Command) (client.Options, error) {
 	}, nil
 }
 
-// readPassword takes the password from --password-file, if that is given.
+// passwordEnv has the password if no flag has: others on this machine do not see it, as they do a command's flags.
+const passwordEnv = "EDGEMQ_PASSWORD"
+
+// readPassword takes the password from --password-file, if that is given, or with a user's name from the environment.
 func (f *connectFlags) readPassword() error {
 	if f.passwordFile == "" {
+		if f.username != "" && f.password == "" {
+			f.password = os.Getenv(passwordEnv)
+		}
 		return nil
 	}
 	file, err := os.Open(f.passwordFile)
@@ -116,6 +123,35 @@ func (f *connectFlags) broker(cmd *cobra.Command) (string, error) {
 	}
 	return f.url, nil
 }
+
+// duration is a flag in the form of the settings: 1h30m, and days as in 7d.
+type duration time.Duration
+
+func durationVar(cmd *cobra.Command, p *time.Duration, name string, value time.Duration, usage string) {
+	*p = value
+	cmd.Flags().Var((*duration)(p), name, usage)
+}
+
+// String implements pflag.Value.
+func (d *duration) String() string {
+	if *d == 0 {
+		return "" // so that help shows no default
+	}
+	return config.FormatDuration(time.Duration(*d))
+}
+
+// Set implements pflag.Value.
+func (d *duration) Set(s string) error {
+	v, err := config.ParseDuration(s)
+	if err == nil && v < 0 {
+		err = errors.New("it is negative")
+	}
+	*d = duration(v)
+	return err
+}
+
+// Type implements pflag.Value.
+func (d *duration) Type() string { return "duration" }
 
 // forever is the session expiry that never comes.
 const forever = math.MaxUint32

@@ -278,29 +278,49 @@ func queueReset(f *adminFlags) *cobra.Command {
 
 func queueMove(f *adminFlags) *cobra.Command {
 	var m admin.Move
+	var n int
 	cmd := &cobra.Command{
 		Use:   "move FROM TO",
 		Short: "Move what waits in a queue to the end of another",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m.To = args[1]
+			if err := some(cmd, &m, n); err != nil {
+				return err
+			}
 			return f.done(cmd, http.MethodPost, queuePath(args[0], "/move"), m, "messages moved to "+strings.ReplaceAll(m.To, "%", "%%")+": %d")
 		},
 	}
-	cmd.Flags().IntVarP(&m.Count, "number", "n", 0, "messages to move (0: all there are)")
+	cmd.Flags().IntVarP(&n, "number", "n", 0, "messages to move (default: all there are)")
 	return cmd
+}
+
+// some takes --number, if it is given.
+func some(cmd *cobra.Command, m *admin.Move, n int) error {
+	if !cmd.Flags().Changed("number") {
+		return nil
+	}
+	if n < 1 {
+		return usageError("--number: %d is no number of messages to move; without it all are moved", n)
+	}
+	m.Count = &n
+	return nil
 }
 
 func queueRedrive(f *adminFlags) *cobra.Command {
 	var m admin.Move
+	var n int
 	cmd := &cobra.Command{
 		Use:   "redrive NAME",
 		Short: "Move a queue's dead letters back to it",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := some(cmd, &m, n); err != nil {
+				return err
+			}
 			return f.done(cmd, http.MethodPost, queuePath(args[0], "/redrive"), m, "messages moved back: %d")
 		},
 	}
-	cmd.Flags().IntVarP(&m.Count, "number", "n", 0, "messages to move (0: all there are)")
+	cmd.Flags().IntVarP(&n, "number", "n", 0, "messages to move (default: all there are)")
 	return cmd
 }

@@ -56,7 +56,7 @@ If the connection breaks, sub connects again until it is stopped, or --timeout h
 	fs.BoolVar(&f.clean, "clean", false, "forget what the broker kept for this --id and start anew")
 	fs.StringVar(&f.expiry, "session-expiry", "0", "the broker keeps the session so long after a disconnect: a `duration` or never (MQTT 3.1.1: anything but 0 is never)")
 	fs.IntVarP(&f.count, "count", "n", 0, "stop after so many messages (0: do not)")
-	fs.DurationVar(&f.wait, "timeout", 0, "stop after this time (0: do not)")
+	durationVar(cmd, &f.wait, "timeout", 0, "stop after this time (0: do not)")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print the topic before the payload")
 	fs.BoolVar(&f.json, "json", false, "print each message as a JSON object, with all its properties")
 	fs.BoolVar(&f.noRetry, "no-reconnect", false, "end when the connection breaks")

@@ -37,20 +37,19 @@ const (
 
 // Load is a load and its size.
 type Load struct {
-	Name  string
-	Short string // a line of help
-	Kind  Kind
-
-	Publishers int
-	Consumers  int // of Idle: the connections
-	Topics     int
-	Count      int // messages in all
-	Size       int // of a payload
-	QoS        byte
-	Window     int  // what a publisher may have unacknowledged; of Idle: connections that are opened at once
-	Rate       int  // messages a second in all; 0 is as fast as it goes
-	All        bool // every consumer subscribes to every topic; otherwise they are split among the consumers
-	Restart    bool // of Drain: the broker is stopped and started before the consumers come back
+	Name       string `json:"name"`
+	Short      string `json:"short"` // a line of help
+	Kind       Kind   `json:"kind"`
+	Publishers int    `json:"publishers"`
+	Consumers  int    `json:"consumers"` // of Idle: the connections
+	Topics     int    `json:"topics"`
+	Count      int    `json:"count"` // messages in all
+	Size       int    `json:"size"`  // of a payload
+	QoS        byte   `json:"qos"`
+	Window     int    `json:"window"`  // what a publisher may have unacknowledged; of Idle: connections that are opened at once
+	Rate       int    `json:"rate"`    // messages a second in all; 0 is as fast as it goes
+	All        bool   `json:"all"`     // every consumer subscribes to every topic; otherwise they are split among the consumers
+	Restart    bool   `json:"restart"` // of Drain: the broker is stopped and started before the consumers come back
 }
 
 // Loads are the standard loads, in the order in which they are run.

@@ -40,7 +40,7 @@ func connect311(ctx context.Context, conn net.Conn, o Options) (Client, error) {
 		SetProtocolVersion(uint(V311)).
 		SetClientID(o.ID).
 		SetCleanSession(o.CleanStart).
-		SetKeepAlive(max(o.KeepAlive, time.Second)).
+		SetKeepAlive(time.Duration(seconds(o.KeepAlive)) * time.Second).
 		SetConnectTimeout(o.Timeout).
 		SetWriteTimeout(o.Timeout).
 		// After a reconnection of its own, paho says of publishes that were never acknowledged that they were.

@@ -29,6 +29,23 @@ func Hint(ctx context.Context, u *url.URL, err error) string {
 	return byLooking(ctx, u)
 }
 
+// WebHint is Hint for a request to the admin API at u.
+func WebHint(ctx context.Context, u *url.URL, err error) string {
+	if !mute(err) || !answers(ctx, u.Host) {
+		return ""
+	}
+	secure := handshakes(ctx, u.Host)
+	switch {
+	case !answersHTTP(ctx, u.Host, secure):
+		return "what listens there does not speak HTTP, and may be a listener for MQTT: the admin API is where admin.listen says (127.0.0.1:18830 by default), or at admin.sock in the data directory"
+	case secure && u.Scheme == "http":
+		return "what listens there speaks TLS: try https://" + u.Host
+	case !secure && u.Scheme == "https":
+		return "what listens there speaks no TLS: try http://" + u.Host
+	}
+	return ""
+}
+
 // byError knows the errors that say what is wrong, if not what to do.
 func byError(u *url.URL, err error) string {
 	text := err.Error()
