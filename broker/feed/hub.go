@@ -25,7 +25,7 @@ type Hub struct {
 	index   *topic.Index[*Feed, *Filter]
 	routes  routes        // of an older gen: to be made
 	cached  int           // targets in them
-	gen     uint64        // from 1
+	gen     uint32        // from 1
 	pos     atomic.Uint64 // first offset not dispatched; written with mu held
 	bytes   int64         // of the records dispatched
 	count   int64         // of them

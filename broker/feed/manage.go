@@ -102,7 +102,7 @@ func (f *Feed) reset(to uint64) {
 	f.epoch++
 	f.pos = to
 	f.live = len(f.members) > 0 && to >= h.pos.Load()
-	h.gen++
+	h.reroute()
 	f.rebalance()
 	f.resume()
 }

@@ -11,9 +11,9 @@ const maxCached = 1 << 20
 
 // route says which feeds get the records of one topic. Routes and targets lie where they are looked for, since with very many topics every
 // pointer on the way to them is a wait for memory.
-type route struct {
-	gen     uint64
+type route struct { // half a line of the processor's cache
 	targets []target
+	gen     uint32
 	key     uint32 // topic number + 1; 0: free
 }
 
@@ -108,7 +108,7 @@ func (h *Hub) grow() {
 // invalidate forgets the routes that a change of filter touches; mu is held. A filter without wildcards touches one topic.
 func (h *Hub) invalidate(filter string) {
 	if strings.ContainsAny(filter, "+#") {
-		h.gen++
+		h.reroute()
 		return
 	}
 	if id, ok := h.log.LookupTopic([]byte(filter)); ok && h.routes.slots != nil {
@@ -116,6 +116,13 @@ func (h *Hub) invalidate(filter string) {
 			h.cached -= len(rt.targets)
 			rt.gen, rt.targets = 0, nil
 		}
+	}
+}
+
+// reroute has all routes made anew; mu is held.
+func (h *Hub) reroute() {
+	if h.gen++; h.gen == 0 { // all the way round
+		h.routes, h.cached, h.gen = routes{}, 0, 1
 	}
 }
 
