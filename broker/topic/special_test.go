@@ -259,10 +259,10 @@ func TestKindString(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is accepted holds together: the parts are valid by themselves, special names are never
+// FuzzParse: what is accepted holds together: the parts are valid by themselves, names of the broker's own are never
 // stored but queues, and nothing reaches a queue that is not one by name.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"a/b", "$v5/$delayed/7/$queue/jobs", "$queue/jobs/$nack", "$share/g/a/#", "$s/1h/a", "$queue/q/+/#", "$v5/$exclusive/a", "$s/2026-03-01T12:00:00Z/a"} {
+	for _, s := range []string{"a/b", "$v5/$delayed/7/$queue/jobs", "$queue/jobs/$nack", "$share/g/a/#", "$s/1h/a", "$queue/q/+/#", "$v5/$exclusive/a", "$s/2026-03-01T12:00:00Z/a", "$", "$foreign/a", "$share/g/$foreign/#"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -271,7 +271,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("name %q: %+v", s, n)
 			}
 			queue, isQueue := QueueOf(string(n.Topic))
-			if n.Topic[0] == '$' != isQueue || isQueue && queue != string(n.Queue) || isQueue != (n.Queue != nil) {
+			if Own(n.Topic) != isQueue || isQueue && queue != string(n.Queue) || isQueue != (n.Queue != nil) {
 				t.Fatalf("name %q: %+v", s, n)
 			}
 			if (n.Kind == Plain) != (s == string(n.Topic) || n.V5 && n.Queue == nil && n.Kind != Delayed) && !isQueue {
@@ -285,7 +285,7 @@ func FuzzParse(f *testing.F) {
 		if fl.Kind != QueueAttach && ValidFilter(fl.Filter, Limits{}) != nil {
 			t.Fatalf("filter %q: %+v", s, fl)
 		}
-		if strings.HasPrefix(fl.Filter, "$") && fl.Filter != "$SYS" && !strings.HasPrefix(fl.Filter, "$SYS/") {
+		if Own(fl.Filter) && !System(fl.Filter) {
 			t.Fatalf("filter %q is special within: %+v", s, fl)
 		}
 		if isQueue := fl.Kind == QueueAttach || fl.Kind == QueueBind; isQueue != ValidQueue(fl.Queue) {
