@@ -19,6 +19,11 @@ type Limits struct {
 
 func (l *Limits) any() bool { return l.MaxMessages > 0 || l.MaxBytes > 0 || l.MaxAge > 0 }
 
+// exceeded tells whether so much is more than may wait.
+func (l *Limits) exceeded(messages, bytes int64) bool {
+	return l.MaxMessages > 0 && messages > l.MaxMessages || l.MaxBytes > 0 && bytes > l.MaxBytes
+}
+
 // Gap is a stretch of the log of which messages were taken from a queue's consumers. Records is 0 if it is not known how many.
 type Gap = store.Gap
 
@@ -76,6 +81,17 @@ func (f *Feed) enforce(now time.Time) error {
 	if !l.any() {
 		return nil
 	}
+	waiting, err := f.Backlog() // which costs what has changed since the last time
+	if err != nil {
+		return err
+	}
+	if a := f.admission.Load(); a != nil {
+		a.messages.Store(waiting.Messages)
+		a.bytes.Store(waiting.Bytes)
+	}
+	if l.MaxAge == 0 && !l.exceeded(waiting.Messages, waiting.Bytes) {
+		return nil
+	}
 	log := f.hub.log
 	v := f.look()
 	end := log.Committed()
@@ -89,13 +105,7 @@ func (f *Feed) enforce(now time.Time) error {
 	if l.MaxAge > 0 {
 		to = max(to, log.SearchTime(now.Add(-l.MaxAge).UnixMicro()))
 	}
-	over := func(t store.Tally) bool {
-		return l.MaxMessages > 0 && int64(t.Records)-int64(len(v.settled)) > l.MaxMessages || l.MaxBytes > 0 && int64(t.Bytes) > l.MaxBytes
-	}
-	if a := f.admission.Load(); a != nil {
-		a.messages.Store(int64(all.Records) - int64(len(v.settled)))
-		a.bytes.Store(int64(all.Bytes))
-	}
+	over := func(t store.Tally) bool { return l.exceeded(int64(t.Records)-int64(len(v.settled)), int64(t.Bytes)) }
 	if over(all) {
 		low, high := v.from, end // over at low, not at high
 		for low+1 < high {
