@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	readBytes  = 64 << 10 // of the pooled buffers of clients that send much at once
-	fewBytes   = 4 << 10  // and of the others
-	keepBytes  = 4 << 10  // a partial frame up to this size waits in a buffer of its own size
-	aheadBytes = 2 << 10  // of the buffer that waits where one is needed for waiting
+	readBytes  = 64 << 10  // of the pooled buffers of clients that send much at once
+	fewBytes   = 4 << 10   // and of the others
+	wideBytes  = 256 << 10 // and of those whose frames do not fit the first
+	keepBytes  = 4 << 10   // a partial frame up to this size waits in a buffer of its own size
+	aheadBytes = 2 << 10   // of the buffer that waits where one is needed for waiting
 )
 
 // What the connection has come to.
@@ -45,12 +46,15 @@ var errKeepAlive = errors.New("conn: keep-alive timeout")
 var (
 	large = sync.Pool{New: func() any { b := make([]byte, readBytes); return &b }}
 	small = sync.Pool{New: func() any { b := make([]byte, fewBytes); return &b }}
+	wide  = sync.Pool{New: func() any { b := make([]byte, wideBytes); return &b }}
 )
 
 // give returns a buffer to its pool; nil is no buffer.
 func give(b *[]byte) {
 	switch {
 	case b == nil:
+	case len(*b) == wideBytes:
+		wide.Put(b)
 	case len(*b) == readBytes:
 		large.Put(b)
 	default:
@@ -72,6 +76,7 @@ type input struct {
 	more   bool              // the last read filled what it was given, so that more is likely to be there
 	burst  int               // bytes read since the last wait
 	brisk  bool              // before it they were more than a small buffer holds
+	wide   bool              // what comes are frames larger than readBytes
 	waited bool              // the last read had to wait
 	idled  bool              // for long; or something was done that is rare, and needed much of a stack
 	took   bool              // a whole packet has come since last
@@ -216,6 +221,9 @@ func (in *input) setDeadline() error {
 // makeRoom sees to it that there is room to read into, or gives the buffer back if it is empty.
 func (in *input) makeRoom(need int) {
 	rest := in.buf[in.r:in.w]
+	if need > 0 {
+		in.wide = need > readBytes && need <= wideBytes
+	}
 	switch {
 	case len(rest) == 0:
 		in.free()
@@ -227,6 +235,9 @@ func (in *input) makeRoom(need int) {
 		b := large.Get().(*[]byte)
 		in.replace(*b, b, rest)
 	case in.w < len(in.buf):
+	case in.wide && len(rest) <= wideBytes:
+		b := wide.Get().(*[]byte)
+		in.replace(*b, b, rest)
 	case in.r > len(in.buf)/2:
 		in.r, in.w = 0, copy(in.buf, rest)
 	default:
@@ -242,6 +253,9 @@ func (in *input) shrink() {
 		in.free()
 	case len(rest) <= keepBytes && in.pooled != nil:
 		in.replace(make([]byte, len(rest)), nil, rest)
+	case len(rest) < readBytes && len(in.buf) == wideBytes && in.pooled != nil:
+		b := large.Get().(*[]byte)
+		in.replace(*b, b, rest)
 	}
 }
 
@@ -258,7 +272,10 @@ func (in *input) borrow() {
 	}
 	rest := in.buf[in.r:in.w]
 	from := &small
-	if in.more || in.brisk || len(rest) >= fewBytes/2 {
+	switch {
+	case in.wide && in.sys != nil && (in.more || in.brisk): // what is not filled at once is given back, see shrink
+		from = &wide
+	case in.more || in.brisk || len(rest) >= fewBytes/2:
 		from = &large
 	}
 	b := from.Get().(*[]byte)

@@ -182,7 +182,12 @@ func TestKeepAliveWhileNotReading(t *testing.T) {
 // A large frame that comes in small pieces costs memory in proportion to its size, not to that times the pieces; and no
 // more than twice what has come, whatever its header claims.
 func TestLargeFrameComesSlowly(t *testing.T) {
-	frame := packet.AppendPublish(nil, packet.V5, &packet.Outgoing{Topic: "t", Payload: make([]byte, 1<<20)})
+	for _, size := range []int{70_000, 1 << 20} {
+		testLargeFrame(t, packet.AppendPublish(nil, packet.V5, &packet.Outgoing{Topic: "t", Payload: make([]byte, size)}))
+	}
+}
+
+func testLargeFrame(t *testing.T, frame []byte) {
 	for _, direct := range []bool{false, true} {
 		for _, piece := range []int{1, 1460, 50_000} {
 			if piece == 1 && direct {
