@@ -10,8 +10,9 @@ import (
 	"github.com/edgemq/edgemq/store/record"
 )
 
-// maxOpen bounds the open group, and with it how much one commit writes. A single Append may be larger.
-const maxOpen = 8 << 20
+// maxOpen bounds the open group, and with it how much one commit writes. A single Append may be larger. More gains nothing on a disk that is
+// quick, and a smaller group is answered sooner: its publishers go on while the next one is written, and less memory is under way.
+const maxOpen = 2 << 20
 
 // maxRiding is how large a group may become that nothing but riding appends are in (appendMode). They do not wait for room, so without an
 // end to it a group could grow to more than the journal takes, which is the end of the store: by clients that come, each
@@ -39,22 +40,6 @@ type Completion interface {
 	Committed(base uint64, err error)
 }
 
-// batch is a group on its way: what Appends leave for the committer. Its memory is used again for a later group.
-type batch struct {
-	base    uint64
-	buf     []byte // journal.HeaderSize bytes for the journal, then records
-	entries []Entry
-	muts    []byte     // encoded
-	echoes  int        // how many mutations at the front of list are repeated from the group before
-	list    []Mutation // the same; keys and values alias muts or an earlier backing array of it
-	dones   []pending
-	appends int
-	durable bool // somebody waits for the disk
-	force   bool // and needs it whatever Options.Sync says
-	called  bool // the committer has been told of it; if not, it waits for company
-	waits   bool // and the appender's alarm is set for it
-}
-
 // Timed is a Completion that wants to know what time (µs since 1970) its messages were given. Stored is called within Append,
 // so it must do no more than note it.
 type Timed interface {
@@ -67,27 +52,6 @@ type pending struct {
 	done Completion
 	base uint64
 }
-
-func newBatch() *batch { return &batch{buf: make([]byte, journal.HeaderSize, 64<<10)} }
-
-// reset empties b for a group that begins at base. What a rare giant took is given back.
-func (b *batch) reset(base uint64) {
-	if cap(b.buf) > 2*maxOpen {
-		b.buf = make([]byte, journal.HeaderSize, 64<<10)
-	}
-	if cap(b.muts) > maxOpen {
-		b.muts = nil
-	}
-	clear(b.list)
-	clear(b.dones)
-	b.base, b.appends, b.durable, b.force, b.echoes = base, 0, false, false, 0
-	b.called, b.waits = false, false
-	b.buf, b.entries, b.muts = b.buf[:journal.HeaderSize], b.entries[:0], b.muts[:0]
-	b.list, b.dones = b.list[:0], b.dones[:0]
-}
-
-// size is what the batch takes in the journal.
-func (b *batch) size() int { return len(b.buf) + len(b.muts) }
 
 // smallAppend is what Roomy looks for room for.
 const smallAppend = 16 << 10
@@ -147,32 +111,6 @@ func (a *appender) take(spare *batch) *batch {
 	a.taken.Store(int64(b.size()))
 	a.room.Broadcast()
 	return b
-}
-
-// echo repeats the names that the group before gave numbers to. If that group is damaged on disk one day, its own records
-// are lost, but those that come after are not left without a topic or client. Repeating is harmless: nothing comes between. Echoes
-// alone make no group.
-func (b *batch) echo(before *batch, limit int) {
-	named := func(m Mutation) bool {
-		return m.Bucket == record.BucketTopics || m.Bucket == record.BucketClients || m.Bucket == record.BucketMeta
-	}
-	// If there are too many, the newest: the last change of a key must not be undone by an earlier one.
-	list := before.list[before.echoes:]
-	from, size := len(list), 0
-	for from > 0 {
-		if m := list[from-1]; named(m) {
-			if size += record.MutationSize(len(m.Key), len(m.Value)); size > limit {
-				break
-			}
-		}
-		from--
-	}
-	for _, m := range list[from:] {
-		if named(m) {
-			b.mutate(m)
-			b.echoes++
-		}
-	}
 }
 
 // shut refuses all further appends; the first reason stays. What is in the open group waits no longer.
@@ -325,18 +263,6 @@ func (s *Store) fits(size int) bool {
 	return after <= most && (b.appends == 0 || after <= maxOpen)
 }
 
-// lengths are how long the parts of a batch are.
-type lengths struct{ buf, entries, muts, list, dones int }
-
-func (b *batch) lengths() lengths {
-	return lengths{len(b.buf), len(b.entries), len(b.muts), len(b.list), len(b.dones)}
-}
-
-// cut takes the batch back to what it was.
-func (b *batch) cut(to lengths) {
-	b.buf, b.entries, b.muts, b.list, b.dones = b.buf[:to.buf], b.entries[:to.entries], b.muts[:to.muts], b.list[:to.list], b.dones[:to.dones]
-}
-
 // callFor tells whether the committer must be told of the open group now that something was appended to it, or has it told later; mu is held.
 func (a *appender) callFor(mode appendMode) bool {
 	b := a.open
@@ -370,41 +296,4 @@ func (s *Store) tight(size int) bool {
 	ahead := int64(s.open.open.size()+size) + s.open.taken.Load() + 2*journal.BlockSize
 	return s.journalBytes()+ahead > s.maxJournal || full&fullJournal != 0 && s.fileUsed.Load()+ahead > s.opt.JournalFileBytes ||
 		s.tail.pushed.Load()-s.tail.flushed.Load()+ahead > maxUnflushed
-}
-
-// add encodes messages at the end of the group.
-func (b *batch) add(msgs []Message, base uint64, time int64, transient bool, keyed func(props []byte) bool) {
-	var r record.Record
-	r.Time = time
-	for i := range msgs {
-		m := &msgs[i]
-		r.Offset = base + uint64(i)
-		r.Topic, r.Client, r.Expiry, r.PacketID = m.Topic, m.Client, m.Expiry, m.PacketID
-		r.Flags = m.Flags & knownFlags
-		if transient {
-			r.Flags |= record.FlagTransient
-		}
-		if len(m.Props) > 0 && keyed(m.Props) {
-			r.Flags |= record.FlagKeyed
-		}
-		r.Props, r.Payload = m.Props, m.Payload
-		pos := len(b.buf)
-		b.buf = record.Append(b.buf, &r)
-		b.entries = append(b.entries, Entry{
-			Time: time, Topic: r.Topic, Client: r.Client, Expiry: r.Expiry, PacketID: r.PacketID, Flags: r.Flags,
-			pos: uint32(pos - journal.HeaderSize), size: uint32(len(b.buf) - pos), props: uint32(len(r.Props)),
-		})
-	}
-}
-
-// mutate encodes a mutation and keeps a copy of it to be applied after the commit.
-func (b *batch) mutate(m Mutation) {
-	at := len(b.muts) + record.MutationHeaderSize
-	b.muts = record.AppendMutation(b.muts, m)
-	k := at + len(m.Key)
-	c := Mutation{Bucket: m.Bucket, Key: b.muts[at:k:k]}
-	if m.Value != nil {
-		c.Value = b.muts[k:len(b.muts):len(b.muts)]
-	}
-	b.list = append(b.list, c)
 }

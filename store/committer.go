@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/bits"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,8 +60,10 @@ func (s *Store) commitLoop(stop <-chan struct{}) error {
 			return s.failRest(err)
 		}
 		// Who is ready to append does so first. Go runs who was woken last before those who wait: if the network brought the publishes of
-		// many at once, we were woken by the first of them, and one fsync can serve them all.
-		runtime.Gosched()
+		// many at once, we were woken by the first of them, and one fsync can serve them all. A group that is large already had better go.
+		if s.open.bytes() < handOver {
+			runtime.Gosched()
+		}
 		c.mu.Lock()
 		some, err := s.commitOpen(nil)
 		c.mu.Unlock()
@@ -133,9 +134,14 @@ func (s *Store) commitOpen(before func()) (some bool, err error) {
 
 // commit makes one group durable and visible. On an error nothing of it is visible.
 func (s *Store) commit(b *batch, start time.Time) (*Group, error) {
-	buf := append(slices.Grow(b.buf, len(b.muts)+journal.BlockSize), b.muts...) // room for the journal's padding
-	b.buf = buf                                                                 // keep what it grew to
-	head := journal.GroupHeader{Base: b.base, Count: len(b.entries), RecordsLen: len(buf) - len(b.muts) - journal.HeaderSize}
+	sum, summed := b.sum()
+	b.grow(len(b.muts) + journal.BlockSize) // with room for the journal's padding
+	b.buf = append(b.buf, b.muts...)
+	buf := b.buf
+	head := journal.GroupHeader{
+		Base: b.base, Count: len(b.entries), RecordsLen: len(buf) - len(b.muts) - journal.HeaderSize,
+		Sum: sum, Summed: summed,
+	}
 	pos, err := s.journal.Append(buf, head)
 	waited := false
 	for errors.Is(err, journal.ErrNoRoom) {
@@ -173,14 +179,12 @@ func (s *Store) commit(b *batch, start time.Time) (*Group, error) {
 // publish makes a committed group visible.
 func (s *Store) publish(b *batch, pos journal.Position) *Group {
 	g := &Group{Base: b.base}
-	n := len(b.buf) - len(b.muts) - journal.HeaderSize
-	// Exact copies, which the garbage collector takes back when the last reader has let go; the batch is used again. append does not clear
-	// memory that it then overwrites, as make would.
-	g.buf = append(g.buf, b.buf[journal.HeaderSize:journal.HeaderSize+n]...)
-	g.Entries = append(g.Entries, b.entries...)
-	g.bytes = int64(cap(g.buf) + cap(g.Entries)*entryBytes + groupBytes)
-
 	written := (len(b.buf) + journal.BlockSize - 1) &^ (journal.BlockSize - 1)
+	var memory int
+	g.buf, memory = b.handRecords()
+	g.Entries = append(g.Entries, b.entries...)
+	g.bytes = int64(memory + cap(g.Entries)*entryBytes + groupBytes)
+
 	s.reveal(g, b.list, pos, int64(written))
 	if known := s.limits.table(); known != nil {
 		known.supersede(g) // now that the newer is there

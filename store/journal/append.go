@@ -35,7 +35,7 @@ func (j *Journal) Append(buf []byte, g GroupHeader) (Position, error) {
 	if padded(size) > int64(j.MaxGroup()) {
 		return Position{}, fmt.Errorf("%w: %d bytes", ErrTooLarge, size)
 	}
-	if size < HeaderSize || g.RecordsLen < 0 || int64(g.RecordsLen) > size-HeaderSize || g.Count < 0 || uint64(g.Count) > math.MaxUint32 {
+	if size < HeaderSize || g.RecordsLen < 0 || int64(g.RecordsLen) > size-HeaderSize || g.Summed < 0 || g.Summed > g.RecordsLen || g.Count < 0 || uint64(g.Count) > math.MaxUint32 {
 		panic("journal: Append of a buffer that does not match its header")
 	}
 	if j.pos+padded(size) > j.cur.size {
@@ -47,7 +47,7 @@ func (j *Journal) Append(buf []byte, g GroupHeader) (Position, error) {
 		life: j.cur.life, group: j.group + 1, synced: j.synced, base: g.Base,
 		records: uint32(g.RecordsLen), mutations: uint32(size - HeaderSize - int64(g.RecordsLen)), count: uint32(g.Count),
 	}
-	h.put(buf)
+	h.put(buf, g.Sum, g.Summed)
 	write := j.cur.file.WriteAt
 	if size <= smallGroup || g.RecordsLen >= g.Count*largeRecord {
 		write = func(b []byte, pos int64) (int, error) { return vfs.WriteDirect(j.cur.file, b, pos) }

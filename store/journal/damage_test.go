@@ -219,7 +219,7 @@ func TestPayloadThatImitatesAGroup(t *testing.T) {
 	write(t, j, 2, nil)
 	forged := make([]byte, BlockSize)
 	h := groupHeader{life: life{1, 12345}, group: 4, synced: 3, records: 100, mutations: 100}
-	h.put(forged[:HeaderSize+200])
+	h.put(forged[:HeaderSize+200], 0, 0)
 	buf := make([]byte, BlockSize, 4*BlockSize) // so that it lies on a block boundary
 	buf = append(buf, forged...)
 	if _, err := j.Append(buf, GroupHeader{RecordsLen: len(buf) - HeaderSize}); err != nil {

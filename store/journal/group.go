@@ -36,8 +36,8 @@ func (h *groupHeader) size() int64 { return HeaderSize + int64(h.records) + int6
 // padded is the distance to the next group.
 func padded(size int64) int64 { return (size + BlockSize - 1) &^ (BlockSize - 1) }
 
-// put encodes h into the first bytes of group and computes its checksum.
-func (h *groupHeader) put(group []byte) {
+// put encodes h into the first bytes of group and computes its checksum. sum is that of the first summed bytes of the records.
+func (h *groupHeader) put(group []byte, sum uint32, summed int) {
 	b := group[:HeaderSize]
 	copy(b, groupMagic)
 	binary.LittleEndian.PutUint64(b[8:], h.seq)
@@ -49,7 +49,8 @@ func (h *groupHeader) put(group []byte) {
 	binary.LittleEndian.PutUint32(b[48:], h.count)
 	binary.LittleEndian.PutUint32(b[52:], 0)
 	binary.LittleEndian.PutUint64(b[56:], h.salt)
-	binary.LittleEndian.PutUint32(b[4:], crc32.Checksum(group[8:], castagnoli))
+	crc := record.Concat(crc32.Checksum(b[8:], castagnoli), sum, summed)
+	binary.LittleEndian.PutUint32(b[4:], crc32.Update(crc, castagnoli, group[HeaderSize+summed:]))
 }
 
 // parseGroupHeader decodes b. What it returns is plausible, not verified: the checksum covers the

@@ -82,6 +82,8 @@ type GroupHeader struct {
 	Base       uint64 // offset of the first record
 	Count      int    // number of records
 	RecordsLen int    // bytes of records behind the header; mutations follow
+	Sum        uint32 // CRC-32C of the first Summed bytes of the records, for a caller that has it
+	Summed     int
 }
 
 // Group is a group that Replay found.
