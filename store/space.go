@@ -94,8 +94,8 @@ func (s *Store) prepareLoop(ctx context.Context) {
 				return
 			case <-s.prepare:
 				waiting = false
-			case <-retry.C:
-				waiting = !failing
+			case <-retry.C: // there may be room again; or groups have become smaller
+				waiting = false
 			}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"syscall"
 
 	"github.com/edgemq/edgemq/store/vfs"
 )
@@ -38,7 +37,8 @@ func (j *Journal) Append(buf []byte, g GroupHeader) (Position, error) {
 	if size < HeaderSize || g.RecordsLen < 0 || int64(g.RecordsLen) > size-HeaderSize || g.Summed < 0 || g.Summed > g.RecordsLen || g.Count < 0 || uint64(g.Count) > math.MaxUint32 {
 		panic("journal: Append of a buffer that does not match its header")
 	}
-	if j.pos+padded(size) > j.cur.size {
+	j.recent.Store((7*j.recent.Load() + size) / 8)
+	if j.pos+padded(size) > j.cur.size || j.better(j.pos+padded(size)) {
 		if err := j.advance(); err != nil {
 			return Position{}, err
 		}
@@ -96,6 +96,7 @@ func (j *Journal) advance() error {
 	if err := j.prepare(); err != nil {
 		return err
 	}
+	j.cur.written = max(j.cur.written, j.pos)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.use(j.next, BlockSize)
@@ -108,77 +109,6 @@ func (j *Journal) use(s *slot, pos int64) {
 	j.cur, j.pos = s, pos
 	j.live = append(j.live, s)
 }
-
-// Prepare makes the next file ready ahead of need. It returns at once if it is.
-func (j *Journal) Prepare() error {
-	if err := j.usable(); err != nil {
-		return err
-	}
-	j.prepareMu.Lock()
-	defer j.prepareMu.Unlock()
-	return j.prepare()
-}
-
-// prepare sets j.next. j.prepareMu is held.
-func (j *Journal) prepare() error {
-	j.mu.Lock()
-	if j.next != nil || j.closed {
-		j.mu.Unlock()
-		return nil
-	}
-	var s *slot
-	if n := len(j.free); n > 0 {
-		s, j.free = j.free[n-1], j.free[:n-1]
-	}
-	number, of := j.unusedNumber(), life{j.nextSeq, newSalt()}
-	var prev uint64
-	if n := len(j.live); n > 0 {
-		prev = j.live[n-1].seq
-	}
-	j.nextSeq++
-	j.mu.Unlock()
-
-	var err error
-	if s == nil {
-		s, err = j.create(number)
-	}
-	if err == nil {
-		err = s.writeHeader(of, prev)
-	}
-	if err != nil {
-		err = fmt.Errorf("prepare the next journal file: %w", err)
-		if noRoom(err) || vfs.Scarce(err) {
-			err = fmt.Errorf("%w: %w", ErrNoRoom, err)
-		} else {
-			j.fail(err)
-		}
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	switch {
-	case err == nil:
-		j.next = s
-	case s != nil:
-		j.free = append(j.free, s)
-	}
-	return err
-}
-
-// unusedNumber finds a number for a new slot. j.mu is held, and j.prepareMu, so there is no other being made.
-func (j *Journal) unusedNumber() int {
-	taken := make(map[int]bool)
-	for _, s := range slices.Concat(j.live, j.free, j.removed) {
-		taken[s.number] = true
-	}
-	n := 1
-	for taken[n] {
-		n++
-	}
-	return n
-}
-
-// noRoom tells a full disk from a broken one.
-func noRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // Release lets files that lie wholly before a position be recycled. The caller has made sure that
 // no replay will begin before it.

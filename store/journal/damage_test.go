@@ -265,9 +265,13 @@ func TestNewestFileCut(t *testing.T) {
 		{2*BlockSize + 100, 1}, // within a group
 		{6 * BlockSize, 5},     // behind the last: nobody can say that there was no other
 	} {
-		for _, prepared := range []bool{true, false} {
+		for i := range 4 {
+			prepared, reserved := i&1 != 0, i&2 != 0
 			o := options(t.TempDir())
 			j, _, _ := open(t, o, Position{})
+			if reserved {
+				j.recent.Store(1 << 40) // the next files will be, as if groups were large
+			}
 			write(t, j, 20, nil) // 15 in a file
 			if prepared {
 				if err := j.Prepare(); err != nil {
@@ -285,17 +289,17 @@ func TestNewestFileCut(t *testing.T) {
 			}
 			j, seqs, report := open(t, o, Position{})
 			if !slices.Equal(seqs, upTo(1, uint64(15+row.want))) || report.Damaged != told || len(report.Damage) != told {
-				t.Fatalf("%d bytes, prepared %v: groups %v, report %+v", row.size, prepared, seqs, report)
+				t.Fatalf("%d bytes, prepared %v, reserved %v: groups %v, report %+v", row.size, prepared, reserved, seqs, report)
 			}
 			j.Close()
 			if j, seqs, report = open(t, o, j.Position()); len(seqs) != 0 || report.Damaged != 0 {
-				t.Fatalf("%d bytes, prepared %v, after a checkpoint: groups %v, report %+v", row.size, prepared, seqs, report)
+				t.Fatalf("%d bytes, prepared %v, reserved %v, after a checkpoint: groups %v, report %+v", row.size, prepared, reserved, seqs, report)
 			}
 			from := j.Position()
 			write(t, j, 60, nil)
 			j.Close()
 			if _, seqs, report = open(t, o, from); !slices.Equal(seqs, upTo(uint64(16+row.want), 60)) || report.Damaged != 0 {
-				t.Fatalf("%d bytes, prepared %v, after it was reported: groups %v, report %+v", row.size, prepared, seqs, report)
+				t.Fatalf("%d bytes, prepared %v, reserved %v, after it was reported: groups %v, report %+v", row.size, prepared, reserved, seqs, report)
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 // Package journal is the write-ahead log that group commit writes: one group, one write, one fdatasync.
 //
-// data/journal/NNN.jrn are slots: files of one size, preallocated and zeroed, whose names never
+// data/journal/NNN.jrn are slots: files of one size, preallocated and mostly zeroed (prepare.go), whose names never
 // change, so a slot is recycled without touching the directory. Each life of a slot has a file seq,
 // higher than all before, and a random salt. A slot is
 //
@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/edgemq/edgemq/store/record"
 	"github.com/edgemq/edgemq/store/vfs"
@@ -131,9 +132,10 @@ type Journal struct {
 
 	// Of whoever commits.
 	cur    *slot
-	pos    int64  // where the next group goes in cur
-	group  uint64 // seq of the last group appended
-	synced uint64 // seq of the last group known durable
+	pos    int64        // where the next group goes in cur
+	group  uint64       // seq of the last group appended
+	synced uint64       // seq of the last group known durable
+	recent atomic.Int64 // average bytes of the last few groups
 
 	prepareMu sync.Mutex // held while the next file is being made; taken before mu
 

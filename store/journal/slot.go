@@ -30,12 +30,15 @@ type slot struct {
 	number int
 	path   string
 	file   vfs.File
-	size   int64  // of the file, in whole blocks
-	hurt   bool   // its header block did not make sense
-	prev   uint64 // seq of the file in use when its life began, 0 if that is not known
-	short  bool   // it ends before its header does, so it was never made ready, or was cut
-	told   bool   // what its header tells of a file that is missing has been told, and is to go
-	whole  int64  // the size that its header says, if the file is shorter: it was cut
+	size   int64 // of the file, in whole blocks
+	// written is up to where its blocks have been written; of a file that was there before this process, all, as far as is known. It is changed
+	// by who prepares the slot, with mu held, then by who appends to it.
+	written int64
+	hurt    bool   // its header block did not make sense
+	prev    uint64 // seq of the file in use when its life began, 0 if that is not known
+	short   bool   // it ends before its header does, so it was never made ready, or was cut
+	told    bool   // what its header tells of a file that is missing has been told, and is to go
+	whole   int64  // the size that its header says, if the file is shorter: it was cut
 }
 
 // slotNumber reads a slot's number from its name.
@@ -74,6 +77,7 @@ func (s *slot) readHeader() error {
 		return fmt.Errorf("size of journal file: %w", err)
 	}
 	s.size = size &^ (BlockSize - 1)
+	s.written = s.size
 	b := make([]byte, record.FileHeaderSize)
 	if n, err := s.file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read header of journal file: %w", err)
@@ -143,19 +147,41 @@ func (j *Journal) create(n int) (_ *slot, err error) {
 			err = errors.Join(err, f.Close(), fsys.Remove(path))
 		}
 	}()
-	for size := int64(0); size < j.opts.FileBytes; {
-		size = min(size+prepareStep, j.opts.FileBytes)
-		if err := f.Preallocate(size); err != nil {
-			return nil, fmt.Errorf("preallocate journal file: %w", err)
-		}
-		if err := f.Sync(); err != nil {
-			return nil, fmt.Errorf("sync new journal file: %w", err)
-		}
+	s := &slot{number: n, path: path, file: f, size: j.opts.FileBytes, hurt: true}
+	if err := s.allocate(j.recent.Load() < largeAverage); err != nil {
+		return nil, err
 	}
 	if err := fsys.SyncDir(j.opts.Dir); err != nil {
 		return nil, fmt.Errorf("sync journal directory: %w", err)
 	}
-	return &slot{number: n, path: path, file: f, size: j.opts.FileBytes, hurt: true}, nil
+	return s, nil
+}
+
+// allocate makes a new slot's file as long as it is to be, of blocks that are its own; with fill they are written.
+func (s *slot) allocate(fill bool) error {
+	if !fill {
+		err := vfs.Reserve(s.file, s.size)
+		switch {
+		case err == nil:
+			s.written = BlockSize                 // the header will be
+			if err := s.file.Sync(); err != nil { // its size is durable before its header is, see replay.cut
+				return fmt.Errorf("sync new journal file: %w", err)
+			}
+			return nil
+		case !errors.Is(err, errors.ErrUnsupported):
+			return fmt.Errorf("reserve journal file: %w", err)
+		}
+	}
+	for s.written < s.size {
+		s.written = min(s.written+prepareStep, s.size)
+		if err := s.file.Preallocate(s.written); err != nil {
+			return fmt.Errorf("preallocate journal file: %w", err)
+		}
+		if err := s.file.Sync(); err != nil {
+			return fmt.Errorf("sync new journal file: %w", err)
+		}
+	}
+	return nil
 }
 
 // newSalt is a variable for the sake of golden files.

@@ -25,6 +25,19 @@ func aligned(b []byte, pos int64) bool {
 	return (uintptr(unsafe.Pointer(unsafe.SliceData(b)))|uintptr(len(b))|uintptr(pos))%directAlign == 0
 }
 
+// Zero overwrites n bytes from pos on, a multiple of 4 KiB, with zeros.
+func Zero(f File, pos, n int64) error {
+	for n > 0 {
+		m, err := WriteDirect(f, zeros[:min(n, int64(len(zeros)))], pos)
+		if err != nil {
+			return err
+		}
+		pos += int64(m)
+		n -= int64(m)
+	}
+	return nil
+}
+
 // zeros is what Preallocate writes: large enough that few calls are needed. It stays untouched, and so takes no memory.
 var zeros = func() []byte {
 	at := uintptr(unsafe.Pointer(&zeroed)) % directAlign

@@ -32,6 +32,28 @@ func allocate(fd uintptr, pos, n int64) error {
 	}
 }
 
+// Reserve implements vfs.Reserve.
+func (f *osFile) Reserve(size int64) error {
+	old, err := f.Size()
+	if err != nil || size <= old {
+		return err
+	}
+	err = control(f.File, func(fd uintptr) error {
+		for {
+			if err := unix.Fallocate(int(fd), 0, old, size-old); err != unix.EINTR {
+				return err
+			}
+		}
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+		return errors.ErrUnsupported
+	}
+	return errors.Join(&fs.PathError{Op: "fallocate", Path: f.Name(), Err: err}, f.Truncate(old)) // it may have got some of them
+}
+
 // Writeback begins to write bytes to the disk and does not wait for them.
 func (f *osFile) Writeback(pos, n int64) error {
 	return control(f.File, func(fd uintptr) error {

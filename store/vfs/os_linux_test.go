@@ -1,6 +1,7 @@
 package vfs_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -27,6 +28,33 @@ func TestPreallocateTakesBlocks(t *testing.T) {
 	}
 	if st.Size != 1<<20 || st.Blocks*512 < 1<<20 {
 		t.Errorf("size %d in %d blocks", st.Size, st.Blocks)
+	}
+}
+
+func TestReserveTakesBlocksOrGivesThemBack(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "a")
+	f, err := vfs.OS.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := vfs.Reserve(f, 1<<20); errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("this file system cannot")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(name, &st); err != nil {
+		t.Fatal(err)
+	}
+	if st.Size != 1<<20 || st.Blocks*512 < 1<<20 {
+		t.Errorf("size %d in %d blocks", st.Size, st.Blocks)
+	}
+	if err := vfs.Reserve(f, 1<<61); err == nil { // no disk has that
+		t.Fatal("it fits")
+	}
+	if size, err := f.Size(); size != 1<<20 || err != nil {
+		t.Errorf("size %d, %v", size, err)
 	}
 }
 

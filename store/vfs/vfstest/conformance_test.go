@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/edgemq/edgemq/store/vfs"
@@ -115,6 +116,29 @@ var conformance = []struct {
 		got := get(t, d, f.Name())
 		if len(got) != 600<<10 || got[:6] != "hello\x00" || got[len(got)-1] != 0 {
 			t.Errorf("read %d bytes", len(got))
+		}
+	}},
+	{"reserve adds what reads as zeros and keeps what is there", func(t *testing.T, d vfs.FS, root string) {
+		f := put(t, d, filepath.Join(root, "a"), "hello")
+		for _, size := range []int64{600 << 10, 3} {
+			if err := vfs.Reserve(f, size); errors.Is(err, errors.ErrUnsupported) {
+				t.Skip(err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := get(t, d, f.Name())
+		if len(got) != 600<<10 || got[:6] != "hello\x00" || got[len(got)-1] != 0 {
+			t.Errorf("read %d bytes", len(got))
+		}
+	}},
+	{"zeros overwrite", func(t *testing.T, d vfs.FS, root string) {
+		f := put(t, d, filepath.Join(root, "a"), strings.Repeat("x", 3<<20))
+		if err := vfs.Zero(f, 4096, 2<<20); err != nil {
+			t.Fatal(err)
+		}
+		if want := strings.Repeat("x", 4096) + strings.Repeat("\x00", 2<<20) + strings.Repeat("x", 1<<20-4096); get(t, d, f.Name()) != want {
+			t.Error("they are elsewhere")
 		}
 	}},
 	{"syncs succeed", func(t *testing.T, d vfs.FS, root string) {

@@ -137,6 +137,9 @@ func (f *file) Preallocate(size int64) error {
 	return v.err
 }
 
+// Reserve implements vfs.Reserve: what a block costs to be written first does not show here.
+func (f *file) Reserve(size int64) error { return f.Preallocate(size) }
+
 func (f *file) Datasync() error { return f.sync(Datasync) }
 
 func (f *file) Sync() error { return f.sync(Sync) }
