@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -109,18 +110,24 @@ func (s *Session) setApart(muts []store.Mutation, fl *flight) []store.Mutation {
 }
 
 // release2 sends the PUBREL of a delivery whose message is gone, without waiting for a PUBREC; mu is held. One that the client was not
-// sent is nothing to it.
+// sent is nothing to it. Like any PUBREL it waits for the disk: should the message be there after a crash all the same, the client, to which
+// the id is free again, would take it for a new one.
 func (s *Session) release2(muts []store.Mutation, id uint16) []store.Mutation {
 	l := s.link
 	if l == nil || !s.flights.place(flight{id: id, stage: released}) {
 		return s.forgetFlight(muts, resend{id, released})
 	}
-	if rel := packet.AppendAck(nil, l.Version, packet.TypePubrel, id, packet.CodeSuccess, ""); l.live.Load() {
-		l.Send(rel)
-	} else {
-		l.resumed = append(l.resumed, rel...)
+	rel := packet.AppendAck(nil, l.Version, packet.TypePubrel, id, packet.CodeSuccess, "")
+	if !l.live.Load() {
+		l.resumed = append(l.resumed, rel...) // Start has it wait
+		return s.setApart(muts, s.flights.get(id))
 	}
-	return s.setApart(muts, s.flights.get(id))
+	if muts := s.setApart(nil, s.flights.get(id)); len(muts) == 0 {
+		l.Send(rel)
+	} else if err := s.m.hub.Save(muts, &held{l: l, out: rel}); err != nil {
+		l.Kick(codeOf(err), err.Error())
+	}
+	return muts
 }
 
 // orphans takes what is on its way and no subscription wants any more from the session's feed; mu is held.
@@ -248,6 +255,14 @@ func (s *Session) resumeAll(l *Link, keys []flightKey) {
 		if !ok { // its packet id was needed
 			continue
 		}
+		r, envelope, err := store.Record{}, false, error(nil)
+		if to.stage != released {
+			if r, envelope, err = s.again(k, to); err != nil && !errors.Is(err, errGone) {
+				// It may be there, only not to be read now. To give it up would free its packet id at the client.
+				l.Kick(codeOf(err), err.Error())
+				break
+			}
+		}
 		s.resend.take(k)
 		m := members[k.feed]
 		if m == nil {
@@ -262,7 +277,11 @@ func (s *Session) resumeAll(l *Link, keys []flightKey) {
 		fl := flight{id: to.id, stage: to.stage, m: m, offset: k.offset}
 		sent := to.stage == released
 		if !sent {
-			fl.size, sent = s.sendAgain(l, k, to)
+			if err != nil {
+				s.m.logger.Warn("a message that was being sent is gone", "client", s.id, "offset", k.offset)
+			} else {
+				fl.size, sent = s.sendAgain(l, k, to, r, envelope)
+			}
 		}
 		switch {
 		case !sent:
@@ -280,14 +299,9 @@ func (s *Session) resumeAll(l *Link, keys []flightKey) {
 	}
 }
 
-// sendAgain appends the PUBLISH of a message to what is sent first, and reports false if there is nothing to send: retention has
-// deleted it, the client takes no packet as large, or it may not have it any more.
-func (s *Session) sendAgain(l *Link, k flightKey, to resend) (size int, ok bool) {
-	r, envelope, err := s.again(k, to)
-	if err != nil {
-		s.m.logger.Warn("a message that was being sent is gone", "client", s.id, "offset", k.offset, "err", err)
-		return 0, false
-	}
+// sendAgain appends the PUBLISH of a message, r, to what is sent first, and reports false if there is nothing to send: the client takes
+// no packet as large, or it may not have it any more.
+func (s *Session) sendAgain(l *Link, k flightKey, to resend, r store.Record, envelope bool) (size int, ok bool) {
 	o := packet.Outgoing{
 		Dup: true, QoS: 1, PacketID: to.id, Topic: s.m.log.TopicName(r.Topic), Props: r.Props, Payload: r.Payload, Envelope: envelope,
 		Retain: k.feed == keptKey,
@@ -324,7 +338,8 @@ func (s *Session) sendAgain(l *Link, k flightKey, to resend) (size int, ok bool)
 
 var errGone = errors.New("it is kept no longer")
 
-// again finds the message of a delivery, and tells whether its properties go into the payload.
+// again finds the message of a delivery, and tells whether its properties go into the payload. The error is errGone if there is none: retention
+// has deleted it, or it is damaged.
 func (s *Session) again(k flightKey, to resend) (r store.Record, envelope bool, err error) {
 	if k.feed == keptKey {
 		v, ok, err := s.m.log.Get(record.BucketInflight, keptID(s.id, to.id))
@@ -332,9 +347,10 @@ func (s *Session) again(k flightKey, to resend) (r store.Record, envelope bool, 
 			return r, false, cmp.Or(err, errGone)
 		}
 		name, r, envelope, err := parseKept(v)
-		if err == nil {
-			r.Topic, err = s.m.log.TopicID(name)
+		if err != nil {
+			return r, false, fmt.Errorf("%w: %w", errGone, err)
 		}
+		r.Topic, err = s.m.log.TopicID(name)
 		return r, envelope, err
 	}
 	recs, _, err := s.m.log.NewReader().Read(nil, k.offset, store.Limits{MaxRecords: 1, MaxScan: 1}, func(uint64, uint32) bool { return true })
