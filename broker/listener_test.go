@@ -180,6 +180,43 @@ func TestPanicInLoop(t *testing.T) {
 	}
 }
 
+// fragile panics when something is to be logged as a warning.
+type fragile struct{ slog.Handler }
+
+func (f fragile) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level == slog.LevelWarn {
+		panic("no warnings")
+	}
+	return f.Handler.Handle(ctx, r)
+}
+
+// So does one before the connection is anybody's.
+func TestPanicAtTheDoor(t *testing.T) {
+	t.Parallel()
+	b, _ := run(t, Options{Listeners: []Listener{{Name: "a", Address: "127.0.0.1:0", MaxConnections: 1}}}, func(b *Broker) {
+		b.listeners[0].logger = slog.New(fragile{b.listeners[0].logger.Handler()})
+	})
+	first := dial(t, "tcp", b.Addr("a"))
+	if _, err := connect(t, first, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := connect(t, dial(t, "tcp", b.Addr("a")), "b"); err == nil { // that it is refused is logged
+		t.Error("connected through a panic")
+	}
+	_ = first.Close()
+	for deadline := time.Now().Add(patience); ; <-time.After(10 * time.Millisecond) {
+		if _, err := connect(t, dial(t, "tcp", b.Addr("a")), "c"); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody is let in any more")
+		}
+	}
+	if b.sessions.Stats().Panics == 0 {
+		t.Error("no panic is counted")
+	}
+}
+
 // Each listener has limits of its own.
 func TestListenerLimits(t *testing.T) {
 	t.Parallel()

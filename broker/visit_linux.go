@@ -36,7 +36,8 @@ type visit struct {
 }
 
 // accepted lets a connection in, unless there are too many. The loop calls it.
-func (l *listener) accepted(raw *poll.Socket) poll.Guest {
+func (l *listener) accepted(raw *poll.Socket) (guest poll.Guest) {
+	defer l.caught(raw) // the loop closes what nobody wants
 	if l.full() {
 		l.refusals.note(l, raw)
 		return nil
@@ -44,10 +45,14 @@ func (l *listener) accepted(raw *poll.Socket) poll.Guest {
 	if !l.begin(raw) {
 		return nil
 	}
+	defer func() {
+		if guest == nil { // a panic, or the listener was closed meanwhile
+			l.end(raw)
+		}
+	}()
 	by := time.Now().Add(l.opt.ConnectTimeout)
 	c := l.established(raw, raw, nil, by)
-	if c == nil { // the listener was closed meanwhile
-		l.end(raw)
+	if c == nil {
 		return nil
 	}
 	raw.Until(by)
@@ -56,21 +61,31 @@ func (l *listener) accepted(raw *poll.Socket) poll.Guest {
 
 // Ready implements poll.Guest.
 func (v *visit) Ready(now time.Time) {
-	if !v.ready(now) {
+	over, prompt := v.ready(now)
+	if !over {
 		return
 	}
 	v.raw.Leave()
-	if v.c.PromptEnd() {
+	if prompt {
 		v.l.finish(v.raw, v.c, nil)
 	} else {
 		go v.l.finish(v.raw, v.c, nil)
 	}
 }
 
-// ready does what there is to do, and tells whether the connection is over.
-func (v *visit) ready(now time.Time) (over bool) {
-	over = true
+// ready does what there is to do, and tells whether the connection is over, and whether its end is prompt. That of one that has panicked is not: what it holds
+// may be locked for ever.
+func (v *visit) ready(now time.Time) (over, prompt bool) {
 	defer v.l.caught(v.raw)
+	over = true // after a panic
+	if over = v.look(now); over {
+		prompt = v.c.PromptEnd()
+	}
+	return over, prompt
+}
+
+// look does what there is to do, and tells whether the connection is over.
+func (v *visit) look(now time.Time) (over bool) {
 	for next := v.c.Look(now); ; {
 		switch next {
 		case conn.Greet:

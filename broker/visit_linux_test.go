@@ -184,3 +184,33 @@ func TestTimeoutsInLoop(t *testing.T) {
 		})
 	}
 }
+
+// A client that has been quiet is heard when it speaks again, also if what comes first is more than one packet and less than two.
+func TestHeardAfterSilence(t *testing.T) {
+	for _, keepAlive := range []uint16{60, 0} {
+		t.Run(fmt.Sprint(keepAlive), func(t *testing.T) {
+			b, _ := run(t, Options{Listeners: []Listener{{Name: "a", Address: "127.0.0.1:0"}}}, func(b *Broker) {
+				b.listeners[0].conn.Quiet = 40 * time.Millisecond
+			})
+			c := dial(t, "tcp", b.Addr("a"))
+			if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+				t.Fatal(err)
+			}
+			hello := packet.Connect{Version: packet.V5, Clean: true, ClientID: "c", KeepAlive: keepAlive, ReceiveMaximum: 65535}
+			send(t, c, packet.AppendConnect(nil, &hello))
+			expect(t, c, packet.TypeConnack)
+			var stream []byte
+			for id := range uint16(3) {
+				stream = packet.AppendPublish(stream, packet.V5, &packet.Outgoing{Topic: "other", QoS: 1, PacketID: id + 1, Payload: []byte("x")})
+			}
+			one := len(stream) / 3
+			send(t, c, stream[:one])
+			expect(t, c, packet.TypePuback)
+			awaitReaders(t, 0) // the loop waits for it
+			send(t, c, stream[one:3*one-5])
+			expect(t, c, packet.TypePuback)
+			send(t, c, stream[3*one-5:])
+			expect(t, c, packet.TypePuback)
+		})
+	}
+}

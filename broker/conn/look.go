@@ -49,7 +49,8 @@ func (c *Conn) Proceed(now time.Time) Next {
 	case next == Wait:
 		c.in.rest(now)
 	case next == Serve:
-		c.in.phase, c.in.deadline = steady, time.Time{}
+		// Who parked it had the socket's deadline pass, and so the socket may still have one, be it that the client is waited for without end.
+		c.in.phase, c.in.deadline = steady, time.Unix(1, 0)
 	}
 	return next
 }

@@ -1,5 +1,7 @@
 package feed
 
+import "github.com/edgemq/edgemq/store/record"
+
 // InUse calls topic and client with the numbers that feeds keep though the log may have lost their messages. All that limits of topics dropped below the
 // offset that it returns, queues have been told of.
 func (h *Hub) InUse(topic, client func(number uint32)) (told uint64) {
@@ -20,7 +22,7 @@ func (h *Hub) InUse(topic, client func(number uint32)) (told uint64) {
 			told = min(told, f.examined())
 		}
 		for seq := f.win.head; seq < f.win.tail; seq++ {
-			if s := f.win.at(seq); s.state != settled && s.Offset < first {
+			if s := f.win.at(seq); s.state != settled && (s.Offset < first || s.Flags.Has(record.FlagTransient)) { // which the log does not have
 				topic(s.Topic)
 				client(s.Client)
 			}

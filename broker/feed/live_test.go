@@ -57,3 +57,27 @@ func TestForLiveSubscribersOnly(t *testing.T) {
 		live.want(want)
 	}
 }
+
+// The numbers of such a message are in use for as long as it waits: the log, which marks those of all others, does not have it.
+func TestNumbersOfWhatTheLogDoesNotHave(t *testing.T) {
+	n := start(t, bounds{})
+	f := n.feed("live", Options{}, "t")
+	live := n.join(f)
+	n.putMsgs("p", "t", store.Message{Flags: record.FlagTransient}, "waits")
+	await(t, "the message", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.win.len() == 1
+	})
+	used := func() (topics, clients int) {
+		n.hub.InUse(func(uint32) { topics++ }, func(uint32) { clients++ })
+		return topics, clients
+	}
+	if topics, clients := used(); topics != 1 || clients != 1 {
+		t.Errorf("%d topics and %d clients are in use, while the message waits", topics, clients)
+	}
+	live.settle(live.take(1)...)
+	if topics, clients := used(); topics != 0 || clients != 0 {
+		t.Errorf("%d topics and %d clients are in use, after it", topics, clients)
+	}
+}

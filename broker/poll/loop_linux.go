@@ -163,7 +163,9 @@ func (lp *Loop) timeouts(now time.Time) {
 	at := now.Sub(lp.born)
 	if lp.retry > 0 && at >= lp.retry {
 		if lp.retry = 0; lp.listener >= 0 {
-			_ = lp.watch(lp.listener)
+			if err := lp.watch(lp.listener); err != nil {
+				lp.later(err)
+			}
 		}
 	}
 	for n := len(lp.timers); n > 0 && len(lp.timers) > 0 && at >= lp.timers[0].due; n-- {
@@ -181,10 +183,8 @@ func (lp *Loop) accept() {
 	case syscall.EAGAIN, syscall.EINTR, syscall.ECONNABORTED:
 		return
 	default: // no descriptors, say. They stay in the backlog, about which epoll would not be silent
-		lp.pause = min(max(2*lp.pause, 5*time.Millisecond), time.Second)
-		lp.retry = time.Since(lp.born) + lp.pause
 		lp.unwatch(lp.listener)
-		lp.opt.Failed(err, lp.pause)
+		lp.later(err)
 		return
 	}
 	lp.pause = 0
@@ -195,6 +195,13 @@ func (lp *Loop) accept() {
 	} else if !lp.take(s) {
 		_ = s.Close() // the guest is told so
 	}
+}
+
+// later has accepting tried again after a pause.
+func (lp *Loop) later(err error) {
+	lp.pause = min(max(2*lp.pause, 5*time.Millisecond), time.Second)
+	lp.retry = time.Since(lp.born) + lp.pause
+	lp.opt.Failed(err, lp.pause)
 }
 
 // take has the loop wait for a socket.
