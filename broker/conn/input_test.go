@@ -311,3 +311,18 @@ func TestLongKeepAlive(t *testing.T) {
 		})
 	}
 }
+
+// Whoever waits for a client, its keep-alive runs from the end of its last packet.
+func TestKeepAliveWhoeverWaits(t *testing.T) {
+	server, client := net.Pipe()
+	defer server.Close()
+	defer client.Close()
+	var in input
+	in.init(server, &session.Link{}, time.Time{})
+	begun := time.Now()
+	in.took = true
+	in.rest(begun)
+	if in.rest(begun.Add(10 * time.Second)); !in.last.Equal(begun) {
+		t.Errorf("the client was heard %v after its last packet", in.last.Sub(begun))
+	}
+}

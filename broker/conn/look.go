@@ -126,7 +126,7 @@ func (in *input) look(need int) error {
 
 // rest is what there is to do before the connection waits in a loop.
 func (in *input) rest(now time.Time) {
-	if in.shrink(); in.took || in.len() == 0 {
+	if in.shrink(); in.took { // to be waited for by somebody else is no sign of life
 		in.last, in.took = now, false
 	}
 }
