@@ -42,13 +42,13 @@ type listener struct {
 	limit  int64         // of them; 0 for none
 	logger *slog.Logger
 
-	net      acceptor
-	open     atomic.Int64
-	wg       sync.WaitGroup // of connections
-	closed   chan struct{}
-	loop     loop // nil if every connection is a goroutine
-	porters  porters
-	refusals refusals
+	net                acceptor
+	open               atomic.Int64
+	wg                 sync.WaitGroup // of connections
+	closed             chan struct{}
+	loop               loop // nil if every connection is a goroutine
+	porters            porters
+	refusals, failures seldom
 
 	mu      sync.Mutex
 	closing bool                  // nothing is added to pending any more
@@ -130,8 +130,7 @@ func (l *listener) accept() net.Conn {
 			}
 		}
 		wait = 0
-		if l.full() {
-			l.refusals.note(l, raw)
+		if l.refuses(raw) {
 			refuse(raw)
 			continue
 		}
@@ -144,21 +143,30 @@ func (l *listener) accept() net.Conn {
 }
 
 func (l *listener) acceptFailed(err error, wait time.Duration) {
-	l.logger.Warn("accepting a connection failed, trying again", "listener", l.opt.Name, "err", err, "wait", wait)
+	l.failures.note(l.logger, "accepting a connection failed, trying again", "listener", l.opt.Name, "err", err, "wait", wait)
 }
 
-// refusals logs connections that were refused, a line a second at most: who floods a listener must not fill a gateway's disk
-// with lines about it. They belong to the goroutine that accepts.
-type refusals struct {
+// refuses tells whether the listener has its maximum of connections, and if so notes that raw is refused.
+func (l *listener) refuses(raw net.Conn) bool {
+	if !l.full() {
+		return false
+	}
+	l.refusals.note(l.logger, "connection refused, the listener has its maximum", "listener", l.opt.Name, "remote", raw.RemoteAddr())
+	return true
+}
+
+// seldom logs what strangers can bring about, a line a second at most: who floods a listener must not fill a gateway's disk
+// with lines about it. It belongs to the goroutine that accepts.
+type seldom struct {
 	logged time.Time
-	since  int // refused and not logged
+	since  int // that were not logged
 }
 
-func (r *refusals) note(l *listener, raw net.Conn) {
-	r.since++
-	if now := time.Now(); now.Sub(r.logged) >= time.Second {
-		l.logger.Warn("connection refused, the listener has its maximum", "listener", l.opt.Name, "remote", raw.RemoteAddr(), "refused", r.since)
-		r.logged, r.since = now, 0
+func (s *seldom) note(to *slog.Logger, msg string, attrs ...any) {
+	s.since++
+	if now := time.Now(); now.Sub(s.logged) >= time.Second {
+		to.Warn(msg, append(attrs, "times", s.since)...)
+		s.logged, s.since = now, 0
 	}
 }
 

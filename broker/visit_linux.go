@@ -38,8 +38,7 @@ type visit struct {
 // accepted lets a connection in, unless there are too many. The loop calls it.
 func (l *listener) accepted(raw *poll.Socket) (guest poll.Guest) {
 	defer l.caught(raw) // the loop closes what nobody wants
-	if l.full() {
-		l.refusals.note(l, raw)
+	if l.refuses(raw) {
 		return nil
 	}
 	if !l.begin(raw) {
