@@ -143,8 +143,8 @@ func (j *Journal) trim() {
 // remove deletes slots that trim has picked. One that a power cut brings back is an old life, and free.
 func (j *Journal) remove(slots []*slot) {
 	// The highest first: the header of a file says which came before it, and that one would seem to be missing.
-	slices.SortFunc(slots, func(a, b *slot) int { return cmp.Compare(b.seq, a.seq) })
-	for _, s := range slots {
+	// Sorted is a copy: unusedNumber looks at j.removed meanwhile.
+	for _, s := range slices.SortedFunc(slices.Values(slots), func(a, b *slot) int { return cmp.Compare(b.seq, a.seq) }) {
 		if err := errors.Join(s.file.Close(), j.opts.FS.Remove(s.path)); err != nil {
 			j.opts.Logger.Warn("cannot remove a journal file that is not needed", "path", s.path, "err", err)
 		}
