@@ -1,7 +1,6 @@
 package broker_test
 
 import (
-	"strings"
 	"sync"
 	"testing"
 
@@ -62,38 +61,6 @@ func TestPubrelWaitsForTheDisk(t *testing.T) {
 			})
 		}
 	})
-}
-
-// Nor does the PUBREL of a message that cannot be sent again, which the client may take for that of the one it had: until it is on disk that the
-// delivery is over, a crash would have the message sent again under an id that is free.
-func TestPubrelOfWhatIsGoneWaitsForTheDisk(t *testing.T) {
-	t.Parallel()
-	d := newDisk(t)
-	b := runOn(t, d, nil)
-	hello := keeper("c")
-	c := testbroker.ConnectRaw(t, b.addr, packet.V5, hello)
-	c.Subscribe("$share/g/t", 2)
-	pub := testbroker.ConnectRaw(t, b.addr, packet.V5, clean("pub"))
-	large := strings.Repeat("x", 200)
-	publish2(pub, packet.V5, 1, "t", "small", false)
-	publish2(pub, packet.V5, 2, "t", large, false)
-	first, second := receive(t, c, 2, "small", false).PacketID, receive(t, c, 2, large, false).PacketID
-	c.Close()
-	hello.ReceiveMaximum, hello.MaximumPacketSize = 1, 100
-	c = testbroker.ConnectRaw(t, b.addr, packet.V5, hello)
-	receive(t, c, 2, "small", true)
-	ack(c, packet.V5, packet.TypePubrec, first)
-	c.ExpectAck(packet.TypePubrel, first)
-	release := hold(d)
-	t.Cleanup(release)
-	ack(c, packet.V5, packet.TypePubcomp, first) // now there is room for the other, which has become too large for the client
-	for range 20 {
-		c.Ping() // nothing but its answer has come
-	}
-	release()
-	c.ExpectAck(packet.TypePubrel, second)
-	ack(c, packet.V5, packet.TypePubcomp, second)
-	b.stop()
 }
 
 // The same from the other side: a PUBLISH that is sent again over another connection is not acknowledged before it is on disk, and one whose PUBREL

@@ -15,11 +15,10 @@ type Member struct {
 	serial uint64 // its number among all that ever joined
 	before uint64 // what lies above was never sent to anybody when it joined
 	qos    byte
-	sent   int    // items taken and not settled; guarded by Feed.mu
-	gap    Gap    // guarded by Feed.mu
-	todo   seqs   // waiting items that are this member's, in order; guarded by Feed.mu
-	gone   bool   // guarded by Feed.mu
-	below  uint64 // only items below this offset are for Take; 0 for all. Guarded by Feed.mu
+	sent   int  // items taken and not settled; guarded by Feed.mu
+	gap    Gap  // guarded by Feed.mu
+	todo   seqs // waiting items that are this member's, in order; guarded by Feed.mu
+	gone   bool // guarded by Feed.mu
 }
 
 // Join adds a member whose items are sent at qos at most. A feed that is not Shared has one member at a time: the
@@ -141,9 +140,6 @@ func (m *Member) Take(dst []Item, maxItems, maxBytes int) []Item {
 			m.todo.pop()
 			continue
 		}
-		if m.below > 0 && s.Offset >= m.below {
-			break
-		}
 		s.Time = f.hub.log.Arrived(s.Offset, s.Time) // the clock may have been set right since it was read
 		if s.Flags&record.FlagExpiry != 0 {
 			if now == 0 {
@@ -198,27 +194,6 @@ func (m *Member) Take(dst []Item, maxItems, maxBytes int) []Item {
 	}
 	f.resume()
 	return dst
-}
-
-// Only has Take return nothing from an offset on (0: everything), and reports whether there is nothing below it either, nor will be: what the
-// member has elsewhere for that offset is next. If not, the member is woken when there may be.
-func (m *Member) Only(below uint64) (next bool) {
-	f := m.feed
-	reached := f.hub.Reached(below, m.w)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if m.below = below; m.gone {
-		return true
-	}
-	if !reached || f.examined() < below {
-		return false
-	}
-	for seq := f.win.head; f.waiting > 0 && seq < f.win.tail; seq++ {
-		if s := f.win.at(seq); s.state == waiting && s.m == m && s.Offset < below {
-			return false
-		}
-	}
-	return true
 }
 
 // Settle says that the items are done with: acknowledged, or given up. Sequence numbers that are not

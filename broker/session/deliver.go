@@ -45,13 +45,6 @@ func (s *Session) deliver(l *Link, w *outbox, buf []byte) []byte {
 		if m == nil {
 			break
 		}
-		if m.apart != nil {
-			at := len(buf)
-			if buf = s.nextApart(l, m, buf); len(buf) > at {
-				start = -1 // the room is another
-				continue
-			}
-		}
 		w.items = m.Take(w.items[:0], min(takeItems, room), min(size, writeBytes))
 		if m.queue {
 			buf = appendGap(buf, l.Version, m)

@@ -165,96 +165,19 @@ func (s *Session) saveUnacked() store.Mutation {
 	return all.mutation(s.id)
 }
 
-// resumeLoose goes on with the deliveries apart that earlier connections left unfinished, but for those that keep their place (keepPlace); mu is
-// held. [MQTT-4.4.0-1]
+// resumeLoose goes on with the deliveries apart that earlier connections left unfinished; mu is held. [MQTT-4.4.0-1]
 func (s *Session) resumeLoose(l *Link) {
 	var keys []flightKey
 	for k, to := range s.resend.byKey {
-		if isApart(k.feed) || to.stage != sentQoS1 && strings.HasPrefix(k.feed, feed.SharePrefix) && (to.stage == released || !s.holds(k.feed)) {
+		if isApart(k.feed) || to.stage != sentQoS1 && strings.HasPrefix(k.feed, feed.SharePrefix) {
 			keys = append(keys, k)
 		}
 	}
-	sortKeys(keys)
-	s.resumeAll(l, keys)
-}
-
-// holds tells whether the session is a member of a group by one of its subscriptions; mu is held.
-func (s *Session) holds(key string) bool {
-	for _, f := range s.shares {
-		if f.ID() == key {
-			return true
-		}
-	}
-	return false
-}
-
-func sortKeys(keys []flightKey) { // [MQTT-4.6.0-1]
-	slices.SortFunc(keys, func(a, b flightKey) int { return cmp.Compare(a.offset, b.offset) })
-}
-
-// keepPlace has what a member of a group was sent at QoS 2 wait until what the feed has for it from before has been sent: of one publisher's
-// messages those of QoS 1, which the group gives to others, may be its own again, and come in their order. mu is held.
-func (s *Session) keepPlace(m *membership) {
-	if strings.HasPrefix(m.key, feed.SharePrefix) {
-		m.apart = s.unsent(m.key)
-	}
-}
-
-// unsent returns what of a group waits to be sent again at QoS 2; mu is held.
-func (s *Session) unsent(key string) (keys []flightKey) {
-	for k, to := range s.resend.byKey {
-		if k.feed == key && to.stage == sentQoS2 {
-			keys = append(keys, k)
-		}
-	}
-	sortKeys(keys)
-	return keys
-}
-
-// completeApart has what keeps its place sent though the member of the group leaves: there is no place any more. mu is held. [MQTT-3.10.4-3]
-func (s *Session) completeApart(m *membership) {
-	if s.link == nil || !strings.HasPrefix(m.key, feed.SharePrefix) {
-		return
-	}
-	if keys := s.unsent(m.key); len(keys) > 0 {
-		s.members = append(slices.Clone(s.members), &membership{source: apart{}, key: apartKey, apart: keys})
-		s.link.Wake()
-	}
-}
-
-// nextApart appends to buf what is apart of the member's feed, as far as it is next, and has the member take what comes before the rest of it. The writer
-// calls it.
-func (s *Session) nextApart(l *Link, m *membership, buf []byte) []byte {
-	f, member := m.source.(*feed.Member)
-	for len(m.apart) > 0 && len(buf) < writeBytes && (!member || f.Only(m.apart[0].offset)) {
-		s.mu.Lock()
-		if s.link != l || s.window(l) <= s.flights.n {
-			s.mu.Unlock()
-			return buf
-		}
-		s.resumeAll(l, m.apart[:1])
-		m.apart = m.apart[1:]
-		buf, l.resumed = append(buf, l.resumed...), nil
-		s.mu.Unlock()
-	}
-	if len(m.apart) > 0 {
-		return buf
-	}
-	if m.apart = nil; member {
-		f.Only(0)
-	}
-	return buf
-}
-
-// resumeAll goes on with unfinished deliveries apart; mu is held.
-func (s *Session) resumeAll(l *Link, keys []flightKey) {
+	slices.SortFunc(keys, func(a, b flightKey) int { return cmp.Compare(a.offset, b.offset) }) // [MQTT-4.6.0-1]
 	members := map[string]*membership{}
 	var muts []store.Mutation
 	for _, k := range keys {
-		to, ok := s.resend.byKey[k]
-		if !ok { // its packet id was needed
-			continue
-		}
+		to := s.resend.byKey[k]
 		r, envelope, err := store.Record{}, false, error(nil)
 		if to.stage != released {
 			if r, envelope, err = s.again(k, to); err != nil && !errors.Is(err, errGone) {
@@ -306,7 +229,7 @@ func (s *Session) sendAgain(l *Link, k flightKey, to resend, r store.Record, env
 		Dup: true, QoS: 1, PacketID: to.id, Topic: s.m.log.TopicName(r.Topic), Props: r.Props, Payload: r.Payload, Envelope: envelope,
 		Retain: k.feed == keptKey,
 	}
-	if !s.m.opt.Auth.Rules().For(l.user, s.id).Subscribe(o.Topic) {
+	if !l.access.Subscribe(o.Topic) {
 		s.m.logger.Warn("a message that was being sent is not allowed any more", "client", s.id, "topic", o.Topic)
 		return 0, false
 	}

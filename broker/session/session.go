@@ -92,9 +92,6 @@ type membership struct {
 	// A queue's member that is told when it has caught up: up to which offset that is, 0 once it has been told, and where.
 	mark  atomic.Uint64 // set by SUBSCRIBE, cleared by the writer
 	topic string        // $queue/<name>
-	// Of a group: what the session was sent of it at QoS 2 on earlier connections and has yet to be sent again, in its place among what
-	// comes from the feed. The writer's, and Session.mu is held.
-	apart []flightKey
 	served
 }
 
@@ -176,7 +173,6 @@ func (s *Session) join(f *feed.Feed, sub *subscription, flt topic.Filter, stamps
 		qos = sub.QoS
 		m.serve(*sub)
 	}
-	s.keepPlace(m)
 	m.source = f.Join(s.link, qos)
 	s.members = append(s.members, m)
 }

@@ -267,7 +267,6 @@ func (s *Session) detach(filter string, c *change) {
 	s.keepApart(m)
 	m.Leave()
 	s.remove(m, true, c)
-	s.completeApart(m)
 }
 
 // remove takes a source that has left out of the session, and its deliveries out of flights, unless they are to go on without it.
