@@ -253,6 +253,9 @@ func (s *Store) freeTopics(ids []uint32, used numberSet, told uint64) (n int, er
 		}
 		n += len(chunk)
 	}
+	t.assign.Lock()
+	s.limits.trim()
+	t.assign.Unlock()
 	f.topics.Add(uint64(n))
 	return n, nil
 }

@@ -164,6 +164,13 @@ func (x *limits) drop(id uint32) {
 	}
 }
 
+// trim gives back the memory of topics that were dropped. No topic is added meanwhile.
+func (x *limits) trim() {
+	if t := x.table(); t != nil {
+		t.Trim(func(at *atomic.Pointer[TopicLimit]) bool { return at.Load() == nil })
+	}
+}
+
 // quiet tells whether nothing is going on with a topic: nothing of its limits is to be saved, looked at or told.
 func (l *TopicLimit) quiet() bool {
 	l.mu.Lock()

@@ -278,6 +278,29 @@ func TestOthers(t *testing.T) {
 	}
 }
 
+// A deadline holds for whoever reads after it, too.
+func TestReadAfterDeadline(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 0)
+	b.start(t)
+	b.dial(t) // and says nothing, so nobody has waited for the socket yet
+	var s *Socket
+	for begun := time.Now(); s == nil; time.Sleep(time.Millisecond) {
+		if time.Since(begun) > patience {
+			t.Fatal("nobody is let in")
+		}
+		b.mu.Lock()
+		s = b.last
+		b.mu.Unlock()
+	}
+	if err := s.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Read: %v", err)
+	}
+}
+
 // A peer that does not read holds up who writes to it, and nobody else; a deadline frees the writer.
 func TestSlowPeer(t *testing.T) {
 	t.Parallel()

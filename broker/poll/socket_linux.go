@@ -33,7 +33,8 @@ type Socket struct {
 	gone   bool       // it is closed; written by the loop
 	parked Guest      // for the loop, which is to take the socket
 	slow   *slow      // made when somebody has to wait outside the loop
-	by     time.Time  // the deadline for writing that slow is to have
+	// The deadlines that slow is to have.
+	readBy, writeBy time.Time
 }
 
 // slow is a socket as Go's poller has it.
@@ -168,7 +169,8 @@ func (s *Socket) wait() (*slow, error) {
 		if err != nil {
 			return nil, err
 		}
-		_ = f.SetWriteDeadline(s.by)
+		_ = f.SetReadDeadline(s.readBy)
+		_ = f.SetWriteDeadline(s.writeBy)
 		s.slow = &slow{f, sys}
 	}
 	return s.slow, nil
@@ -202,21 +204,18 @@ func (s *Socket) SetDeadline(t time.Time) error {
 
 // SetReadDeadline implements net.Conn. In the past it has whoever reads look up, a guest too.
 func (s *Socket) SetReadDeadline(t time.Time) error {
-	past := !t.IsZero() && time.Until(t) <= 0
-	if past {
-		defer s.loop.post(s)
-		s.mu.Lock()
-		waits := s.slow != nil
-		s.mu.Unlock()
-		if !waits {
-			return nil
-		}
+	if !t.IsZero() && time.Until(t) <= 0 {
+		defer s.loop.post(s) // when mu is free
 	}
-	w, err := s.wait()
-	if err != nil {
-		return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return net.ErrClosed
 	}
-	return w.file.SetReadDeadline(t)
+	if s.readBy = t; s.slow == nil {
+		return nil
+	}
+	return s.slow.file.SetReadDeadline(t)
 }
 
 // SetWriteDeadline implements net.Conn.
@@ -226,7 +225,7 @@ func (s *Socket) SetWriteDeadline(t time.Time) error {
 	if s.gone {
 		return net.ErrClosed
 	}
-	if s.by = t; s.slow == nil {
+	if s.writeBy = t; s.slow == nil {
 		return nil
 	}
 	return s.slow.file.SetWriteDeadline(t)

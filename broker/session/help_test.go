@@ -14,6 +14,13 @@ import (
 // openStore runs an empty store until the end of the test.
 func openStore(t *testing.T) *store.Store {
 	t.Helper()
+	log, _ := openStoreOn(t)
+	return log
+}
+
+// openStoreOn is openStore for who has plans with the disk.
+func openStoreOn(t *testing.T) (*store.Store, *vfstest.Disk) {
+	t.Helper()
 	d := vfstest.NewDisk(vfstest.Never)
 	log, err := store.Open(store.Options{Dir: "data", FS: d, MinFree: 1, JournalFileBytes: 128 << 10})
 	if err != nil {
@@ -28,7 +35,7 @@ func openStore(t *testing.T) *store.Store {
 		_ = log.Close()
 		_ = d.Close()
 	})
-	return log
+	return log, d
 }
 
 // newManager returns the sessions that a store has.

@@ -72,9 +72,9 @@ func (t *Table[T]) Make(n uint32) *T {
 	return t.At(n)
 }
 
-// All yields the places that there are, those of numbers that nobody has made included, by number.
-func (t *Table[T]) All() iter.Seq2[uint32, *T] {
-	return func(yield func(uint32, *T) bool) {
+// leaves yields where the leaves are that there are, each with its first number.
+func (t *Table[T]) leaves() iter.Seq2[uint32, *atomic.Pointer[leaf[T]]] {
+	return func(yield func(uint32, *atomic.Pointer[leaf[T]]) bool) {
 		root := t.root.Load()
 		if root == nil {
 			return
@@ -85,14 +85,25 @@ func (t *Table[T]) All() iter.Seq2[uint32, *T] {
 				continue
 			}
 			for j := range m {
-				l := m[j].Load()
-				if l == nil {
-					continue
+				if m[j].Load() != nil && !yield(uint32(i<<(leafBits+midBits)|j<<leafBits), &m[j]) {
+					return
 				}
-				for k := range l {
-					if !yield(uint32(i<<(leafBits+midBits)|j<<leafBits|k), &l[k]) {
-						return
-					}
+			}
+		}
+	}
+}
+
+// All yields the places that there are, those of numbers that nobody has made included, by number.
+func (t *Table[T]) All() iter.Seq2[uint32, *T] {
+	return func(yield func(uint32, *T) bool) {
+		for first, at := range t.leaves() {
+			l := at.Load()
+			if l == nil { // given back meanwhile
+				continue
+			}
+			for k := range l {
+				if !yield(first|uint32(k), &l[k]) {
+					return
 				}
 			}
 		}
@@ -101,31 +112,29 @@ func (t *Table[T]) All() iter.Seq2[uint32, *T] {
 
 // Trim gives back the memory of stretches in which all places are empty.
 func (t *Table[T]) Trim(empty func(*T) bool) {
+	for _, at := range t.leaves() {
+		if blank(at.Load(), empty) {
+			at.Store(nil)
+		}
+	}
 	root := t.root.Load()
 	if root == nil {
 		return
 	}
 	for i := range *root {
-		m := (*root)[i].Load()
-		if m == nil {
-			continue
-		}
-		some := false
-		for j := range m {
-			l := m[j].Load()
-			if l == nil {
-				continue
-			}
-			if blank(l, empty) {
-				m[j].Store(nil)
-			} else {
-				some = true
-			}
-		}
-		if !some {
+		if m := (*root)[i].Load(); m != nil && m.bare() {
 			(*root)[i].Store(nil)
 		}
 	}
+}
+
+func (m *mid[T]) bare() bool {
+	for j := range m {
+		if m[j].Load() != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func blank[T any](l *leaf[T], empty func(*T) bool) bool {
